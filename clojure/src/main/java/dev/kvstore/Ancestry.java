@@ -209,8 +209,8 @@ final class Ancestry extends WeakReference<NDArray> {
          */
         private Set<Ancestry> operandsFirst(Ancestry root) {
             Set<Ancestry> order = new LinkedHashSet<>();
-            // An explicit stack, because recursion would overflow on a long chain. A node stays on it
-            // until its operands have been visited.
+            // An explicit stack, because recursion would overflow on a long chain. A node stays on
+            // the stack until its operands have been visited.
             ArrayDeque<Ancestry> path = new ArrayDeque<>(List.of(root));
             while (!path.isEmpty()) {
                 Ancestry ancestor = path.peek();

@@ -1,13 +1,13 @@
 (ns dev.kvstore.impl.datafy
   "Stores and arrays as plain data, for `clojure.datafy` and the tools that use it.
 
-    array-data   what an array is, and the elements of a small one
-    rows-data    what a value of rows is, with the numbers of its rows
-    store-data   what each key of a store holds, snapshot-data of a snapshot
-    keys-data    the same as a mere map
-    key-data     what one key holds
+    array-data   the properties of an array, and the elements of a small array
+    rows-data    the properties of a row-sparse value, with its row indices
+    store-data   the statistics of each key of a store; snapshot-data: of a snapshot
+    keys-data    the same as a plain map
+    key-data     the statistics of one key
 
-  Loading this namespace extends the protocol. What was closed is {:closed true}."
+  Loading this namespace extends the protocol. A closed object becomes {:closed true}."
   (:require [clojure.core.protocols :as protocols]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.maps :as maps]
@@ -16,7 +16,7 @@
 
 (set! *warn-on-reflection* true)
 
-;; More elements than that are read when somebody navigates to them.
+;; Elements of larger arrays are read only when the user navigates to them.
 (def ^:private max-size 1024)
 
 (defn- spec-data
@@ -26,7 +26,8 @@
    :context (str context)})
 
 (defn- unless-closed
-  "What `data` returns; {:closed true} when `closed?` holds, be it meanwhile by another thread."
+  "Returns what `data` returns, or {:closed true} if `closed?` returns true, even if another thread
+  closes the object during the call."
   [closed? data]
   (if (closed?)
     {:closed true}
@@ -36,9 +37,10 @@
         (if (closed?) {:closed true} (throw e))))))
 
 (defn array-data
-  "Returns a map of `nd`'s properties; `:elements` are nested vectors in the array's type, or `...`.
+  "Returns a map of the properties of `nd`. `:elements` are nested vectors in the array's type, or
+  `...` if there are many.
 
-  Navigating to `:elements` gives them all."
+  Navigating to `:elements` returns all elements."
   [^NDArray nd]
   (unless-closed #(.isClosed nd)
     (fn []
@@ -49,7 +51,8 @@
         {`protocols/nav (fn [_ k v] (if (= :elements k) (reading/nd-elements nd) v))}))))
 
 (defn rows-data
-  "Returns a map of what `rows` is, with the numbers of the rows that are there, or `...` when they are many."
+  "Returns a map of the properties of `rows`. `:indices` are the row indices, or `...` if there are
+  many."
   [^RowSparse rows]
   (unless-closed #(.isClosed rows)
     #(assoc (spec-data (.shape rows) (.dtype rows) (.context rows))
@@ -57,7 +60,7 @@
             :indices (if (<= (.numRows rows) max-size) (vec (.indices rows)) '...))))
 
 (defn key-data
-  "Returns a map of what one key of a store holds: shape, dtype, context, sizes in bytes, pushes."
+  "Returns a map of the statistics of one key: shape, dtype, context, sizes in bytes, pushes."
   [^KeyStats stats]
   (assoc (spec-data (.shape stats) (.dtype stats) (.context stats))
          :bytes (.numBytes stats)
@@ -65,7 +68,8 @@
          :pushes (.numPushes stats)))
 
 (defn keys-data
-  "Returns a map of each key of `kvstore`, a store or a snapshot, to what it holds, in the order of their init."
+  "Returns a map from each key of `kvstore`, a store or a snapshot, to its statistics, in the order
+  of initialization."
   [kvstore]
   (let [stats (if (instance? Snapshot kvstore)
                 (.stats ^Snapshot kvstore)
@@ -81,16 +85,16 @@
         {`protocols/nav (fn [_ k _] (errors/guard (value-of k)))}))))
 
 (defn store-data
-  "Returns `keys-data` of `kvstore`, to navigate in.
+  "Returns `keys-data` of `kvstore`.
 
-  Navigating to a key gives a new array with its present value."
+  Navigating to a key returns a new array with its current value."
   [^KVStore kvstore]
   (navigable kvstore #(.isClosed kvstore) #(.pull kvstore ^String %)))
 
 (defn snapshot-data
-  "Returns `keys-data` of `snapshot`, to navigate in.
+  "Returns `keys-data` of `snapshot`.
 
-  Navigating to a key gives a new array with its value."
+  Navigating to a key returns a new array with its value."
   [^Snapshot snapshot]
   (navigable snapshot #(.isClosed snapshot) #(.get snapshot %)))
 

@@ -1,11 +1,11 @@
 (ns dev.kvstore.impl.errors
-  "How failures look from Clojure.
+  "Exceptions for Clojure callers.
 
-    guard    runs code that calls Java and translates what it throws
-    outward  the exception that the caller of a verb sees
-    shown    a value as messages show it
-    invalid, reject, check, length-mismatch  throw for mistakes that Clojure can see by itself
-    int32?   a number that fits a Java int"
+    guard    runs code that calls Java and translates its exceptions
+    outward  the exception to throw to the caller
+    shown    a value as it appears in messages
+    invalid, reject, check, length-mismatch  throw for errors that Clojure code detects
+    int32?   whether a number fits a Java int"
   (:require [clojure.string :as string])
   (:import (dev.kvstore KVStoreException KVStoreException$Code)
            (java.util Locale)))
@@ -26,16 +26,17 @@
          :kvstore/found (.found e)}))
 
 (defn outward
-  "Returns the exception to throw in place of `e`.
+  "Returns the exception to throw instead of `e`.
 
-  else, and any exception of an updater, is returned unchanged."
+  For a KVStoreException of the library this is an `ex-info` with its code, key and so on in the
+  `ex-data`. Any other exception, and every exception of an updater, is returned unchanged."
   ^Throwable [e]
   (if (and (instance? KVStoreException e) (not (.isFromUpdater ^KVStoreException e)))
     (ex-info (ex-message e) (facts e) e)
     e))
 
 (defmacro guard
-  "Evaluates `body` and throws what `outward` makes of its exceptions."
+  "Evaluates `body` and translates its exceptions with `outward`."
   [& body]
   `(try
      ~@body
@@ -43,7 +44,8 @@
        (throw (outward e#)))))
 
 (defn invalid
-  "Throws `message` with code `:invalid-argument`, the offending `value` and the map `facts` in the `ex-data`."
+  "Throws an `ex-info` with `message`. Its `ex-data` has code `:invalid-argument`, the offending
+  `value` and the entries of the map `facts`."
   ([message value]
    (invalid message value nil))
   ([message value facts]
@@ -54,7 +56,7 @@
 (def ^:private max-shown 80)
 
 (defn- text
-  "Returns `x` as the REPL prints it, cut short."
+  "Returns `x` as the REPL prints it, truncated."
   [x]
   (binding [*print-length* 5
             *print-level* 3
@@ -80,7 +82,7 @@
 (defn reject
   "Throws \"Invalid `what`: expected .., found ..\".
 
-  `facts` goes into the `ex-data`. `:found` and `:place` in it name the offending part of `value`."
+  `facts` is added to the `ex-data`. Its `:found` and `:place` name the offending part of `value`."
   ([what expected value]
    (reject what expected value {:found value}))
   ([what expected value {:keys [found place] :as facts}]
@@ -92,7 +94,7 @@
                       :kvstore/found found})))))
 
 (defn check
-  "Throws as `reject` does unless `valid?` holds for `value`."
+  "Throws like `reject` unless (`valid?` `value`)."
   [valid? value what expected]
   (when-not (valid? value)
     (reject what expected value)))
@@ -103,7 +105,8 @@
   (and (int? x) (<= Integer/MIN_VALUE (long x) Integer/MAX_VALUE)))
 
 (defn length-mismatch
-  "Throws that `expected` things were needed where `found` were given. `what` names both."
+  "Throws code `:length-mismatch`. `what` names the two lists, whose lengths are `expected` and
+  `found`."
   [what expected found]
   (throw (ex-info (str what ": expected " expected ", found " found)
                   {:kvstore/code :length-mismatch

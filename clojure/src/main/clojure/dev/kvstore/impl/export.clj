@@ -1,15 +1,16 @@
 (ns dev.kvstore.impl.export
-  "Lets a namespace offer functions that live in others.
+  "Re-exports functions of other namespaces.
 
     export   defines vars with the values and the documentation of another namespace's vars")
 
 (set! *warn-on-reflection* true)
 
 (defn export*
-  "Defines, in the namespace `target`, `names` with the values that they have in `source`.
+  "Defines vars `names` in the namespace `target` with the values that they have in `source`.
 
-  They keep the places of the originals, so that editors and `source` find the code. The vars are made at
-  run time: a form that is compiled for each of them would double the time that loading takes."
+  The vars keep the source locations of the originals, so that editors and `source` find the code.
+  They are created at run time, because compiling a form for each var would double the loading
+  time."
   [target source names]
   (doseq [var-name names
           :let [original (or (ns-resolve (the-ns source) var-name)
@@ -18,7 +19,8 @@
     (intern target (with-meta var-name facts) @original)))
 
 (defmacro export
-  "Defines, for each vector [namespace name ..], the names here with those vars' values.
+  "Defines vars in this namespace with the values of vars in other namespaces. Each vector is
+  [namespace name ..].
 
       (export [dev.kvstore.impl.ndarray.creation zeros ones])"
   [& vectors]

@@ -2,10 +2,10 @@
   "Names of hyper-parameters in Clojure and in the native library, and their valid values.
 
     native-name    :learning-rate is \"learning_rate\", and so is :lr
-    native-values  a map of options as the native library takes it
-    wrong-value    what is wrong with a value, in words
-    option         the way back
-    options        the way back for a map"
+    native-values  a map of options in the form that the native library takes
+    wrong-value    why a value is invalid, as a string
+    option         the keyword of a native name
+    options        a map of native names with keywords for keys"
   (:require [clojure.string :as string]
             [dev.kvstore.impl.errors :as errors])
   (:import (dev.kvstore Optimizer)))
@@ -13,7 +13,7 @@
 (set! *warn-on-reflection* true)
 
 (def ^:private aliases
-  "Options that the rule does not cover. Native names are MXNet's."
+  "Options whose native name does not follow the general rule. Native names are those of MXNet."
   {:lr "learning_rate"
    :weight-decay "wd"
    :eps "epsilon"
@@ -23,14 +23,14 @@
    :lambda1 "lamda1"})
 
 (defn native-name
-  "Returns the name of the hyper-parameter that the keyword `option` stands for."
+  "Returns the native name of the hyper-parameter `option`, a keyword."
   ^String [option]
   (or (get aliases option)
       (string/replace (name option) "-" "_")))
 
 (defn wrong-value
-  "Returns why `value` is wrong for `option`, or nil. Boolean options take true, false, 0 and 1;
-  others take numbers."
+  "Returns why `value` is invalid for `option`, or nil. Boolean options accept true, false, 0 and
+  1; others accept numbers."
   [option value]
   (let [flag? (Optimizer/isFlag (native-name option))]
     (when-not (or (number? value) (and flag? (boolean? value)))
@@ -40,7 +40,7 @@
 (defn native-values
   "Returns the map `option->value` with native names for keys and numbers for values.
 
-  Throws code `:invalid-argument` when two options stand for the same hyper-parameter."
+  Throws code `:invalid-argument` if two options denote the same hyper-parameter."
   [option->value]
   (doseq [[_ same] (group-by native-name (keys option->value))
           :when (next same)]
@@ -53,11 +53,11 @@
         option->value))
 
 (defn option
-  "Returns the keyword for the hyper-parameter `native-name`."
+  "Returns the keyword of the hyper-parameter `native-name`."
   [native-name]
   (keyword (string/replace (string/replace native-name "lamda" "lambda") "_" "-")))
 
 (defn options
-  "Returns the map `native->value` with keywords for keys, in its order."
+  "Returns the map `native->value` with keywords for keys, in the same order."
   [native->value]
   (apply array-map (mapcat (fn [[native-name value]] [(option native-name) value]) native->value)))

@@ -1,5 +1,5 @@
 (ns dev.kvstore.impl.lists
-  "Lists in arguments.
+  "List arguments.
 
     as-list   the elements in order, or nil if the argument is not a list"
   (:import (java.nio.file Path)
@@ -11,10 +11,10 @@
   (class (object-array 0)))
 
 (defn as-list
-  "Returns the elements of `x` as a counted sequential; nil if `x` is not a list.
+  "Returns the elements of `x` as a counted sequential collection, or nil if `x` is not a list.
 
-  Lists are sequentials (also lazy sequences and eductions), ordered Java collections, and object
-  arrays. Maps and sets are not lists, because they have no order."
+  Lists are sequentials (including lazy sequences and eductions), ordered Java collections, and
+  object arrays. Maps and sets are not lists, because they have no order."
   [x]
   (cond
     (sequential? x) (if (counted? x) x (into [] x))

@@ -1,5 +1,5 @@
 (ns dev.kvstore.impl.maps
-  "Maps in results.
+  "Ordered maps for results.
 
     in-order   a map that keeps the order of its entries"
   (:import (clojure.lang PersistentArrayMap)))
@@ -7,8 +7,9 @@
 (set! *warn-on-reflection* true)
 
 (defn in-order
-  "Returns a map of `key` to `value` of each item, in the order of `items`.
+  "Returns a map from (`key` item) to (`value` item) for each item, in the order of `items`.
 
-  The keys must be distinct. `array-map` would compare each key with all others."
+  The keys must be distinct. `array-map` is not used, because it compares each key with all
+  others."
   [key value items]
   (PersistentArrayMap. (to-array (mapcat (juxt key value) items))))

@@ -1,8 +1,8 @@
 (ns dev.kvstore.impl.memory
-  "Native memory as Clojure data.
+  "The usage of native memory as Clojure data.
 
-    of-process   all of it
-    of-device    that of one device"
+    of-process   the usage of the process
+    of-device    the usage of one device"
   (:import (dev.kvstore Context DeviceMemory NativeMemory)))
 
 (set! *warn-on-reflection* true)
@@ -14,12 +14,14 @@
     (nat-int? (.totalBytes memory)) (assoc :total-bytes (.totalBytes memory))))
 
 (defn of-device
-  "Returns a map of the memory of the device `ctx`. Throws a KVStoreException when there is no such device."
+  "Returns a map of the memory usage of the device `ctx`. Throws a KVStoreException if this machine
+  has no such device."
   [^Context ctx]
   (device-data (NativeMemory/device ctx)))
 
 (defn of-process
-  "Returns a map of all native memory, with that of each device under `:devices`, by its name."
+  "Returns a map of the native memory usage of the process. `:devices` maps the name of each device
+  to its usage."
   []
   {:live-bytes (NativeMemory/liveBytes)
    :pooled-bytes (NativeMemory/pooledBytes)

@@ -1,18 +1,19 @@
 (ns dev.kvstore.impl.numbers
-  "Numbers on their way into an array.
+  "Numbers for the elements of an array.
 
-    long?     does a number go as a long, or as a double?
-    all-long? the same of many"
+    long?     whether to pass a number as a long rather than a double
+    all-long? the same for several numbers"
   (:require [dev.kvstore.impl.errors :as errors])
   (:import (dev.kvstore DType)))
 
 (set! *warn-on-reflection* true)
 
 (defn long?
-  "Does the number `x` go into an array of `dtype` as a long? Every integer does that fits one.
+  "Returns whether to pass the number `x` as a long to an array of `dtype`. This is so for every
+  integer that fits a long.
 
-  A larger one goes as a double where the elements are floating point, and is refused where they are
-  integers: it would arrive as another number."
+  A larger integer is passed as a double if the elements are floating point. If they are integers,
+  it is rejected, because the array would receive a different number."
   [x ^DType dtype]
   (cond
     (int? x) true
@@ -22,7 +23,7 @@
     :else (errors/invalid (str "Invalid number: " x " does not fit a long") x)))
 
 (defn all-long?
-  "Do all the numbers `xs` go into an array of `dtype` as longs?"
+  "Returns whether to pass all the numbers `xs` as longs to an array of `dtype`."
   [xs dtype]
   (or (every? int? xs)
       (and (every? integer? xs)

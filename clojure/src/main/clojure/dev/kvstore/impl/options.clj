@@ -1,10 +1,10 @@
 (ns dev.kvstore.impl.options
-  "The options map that comes last in an argument list.
+  "The options map, which is the last argument of a function.
 
-    check     refuses options that nobody reads
+    check     rejects unknown options
     context   the :ctx option
     dtype     the :dtype option
-    ->dtype   a dtype or its name"
+    ->dtype   a dtype from itself or its name"
   (:require [clojure.string :as string]
             [dev.kvstore.impl.errors :as errors])
   (:import (dev.kvstore Context DType)))
@@ -12,10 +12,10 @@
 (set! *warn-on-reflection* true)
 
 (defn check
-  "Returns the map `opts` when all its keys are in the vector `allowed`, nil counting as empty.
+  "Returns the map `opts`, or nil, if all its keys are in the vector `allowed`.
 
-  Throws an `ex-info` that names the first key that is not: a misspelt option would otherwise be a
-  silent default."
+  Throws an `ex-info` that names the first unknown key. Otherwise a misspelt option would silently
+  have its default."
   [opts allowed]
   (when-not (or (nil? opts) (map? opts))
     (errors/reject "options" "a map or nil" opts))
@@ -34,7 +34,7 @@
     :else (errors/reject "context" "a Context" ctx)))
 
 (defn ->dtype
-  "Returns the dtype that `x` is or names: a DType, `:float32` or \"float32\"."
+  "Returns the dtype that `x` is or names, for example a DType, `:float32` or \"float32\"."
   ^DType [x]
   (cond
     (instance? DType x) x

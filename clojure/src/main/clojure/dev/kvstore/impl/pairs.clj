@@ -1,12 +1,12 @@
 (ns dev.kvstore.impl.pairs
-  "The one place where the arguments of a verb become pairs of a key and an array, or another value.
+  "Converts the keys and values in the arguments of a store function to pairs of a key and a value.
 
-    key-name     the text of one key
-    key-names    the texts of one key or a list of keys
-    check-names  rejects a map with two keys of one name
-    pairs        the four shapes of keys and values, as pairs in call order
-    map-pairs    the same from a map of keys to values
-    names, arrays, values  the halves of pairs, as the Java API takes them"
+    key-name     the name of one key, a string
+    key-names    the names of one key or a list of keys
+    check-names  rejects a map in which two keys have the same name
+    pairs        pairs from keys and values in one of their four forms, in order
+    map-pairs    pairs from a map of keys to values
+    names, arrays, values  the two halves of pairs, in the form that the Java API takes"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.lists :as lists])
   (:import (dev.kvstore NDArray Value)
@@ -15,17 +15,17 @@
 (set! *warn-on-reflection* true)
 
 (defn array?
-  "Is `x` an NDArray?"
+  "Returns whether `x` is an NDArray."
   [x]
   (instance? NDArray x))
 
 (defn- class-of
-  "Returns what may stand in the role: values are arrays or rows, outs are arrays."
+  "Returns the class of the elements of `role`: values are dense or row-sparse, outs are arrays."
   ^Class [role]
   (if (= "values" role) Value NDArray))
 
 (defn single-key?
-  "Is `x` one key: a string, a keyword or a symbol?"
+  "Returns whether `x` is one key: a string, a keyword or a symbol."
   [x]
   (or (string? x) (keyword? x) (symbol? x)))
 
@@ -38,7 +38,7 @@
   (first (keep-indexed (fn [i x] (when-not (valid? x) i)) xs)))
 
 (defn key-name
-  "Returns the text of the key `k`: a string is itself, a keyword or symbol is its name.
+  "Returns the name of the key `k`: a string is its own name, a keyword or symbol has a name.
 
   Throws \"Invalid keys\" for anything else."
   ^String [k]
@@ -47,7 +47,8 @@
     (errors/reject "keys" a-key k)))
 
 (defn- fill
-  "Returns `target` with (f x) for every x in `xs`, without a sequence between."
+  "Fills the Java array `target` with (f x) for every x in `xs` and returns it. Creates no
+  intermediate sequence."
   [^objects target f xs]
   (reduce (fn [^long i x]
             (aset target (int i) (f x))
@@ -56,7 +57,7 @@
   target)
 
 (defn key-names
-  "Returns the texts of `ks`, one key or a list of keys, as a String[].
+  "Returns the names of `ks`, one key or a list of keys, as a String[].
 
   Throws \"Invalid keys\" for anything else."
   ^"[Ljava.lang.String;" [ks]
@@ -71,8 +72,8 @@
       (fill (make-array String (count listed)) name listed))))
 
 (defn check-names
-  "Throws \"Invalid keys\" when two of the keys of the map `m` have the same name: one value would be lost or
-  be taken for the other's."
+  "Throws \"Invalid keys\" if two keys of the map `m` have the same name. Otherwise one value would
+  be lost or used for the wrong key."
   [m]
   (let [seen (HashSet.)]
     (when-let [twice (first (remove #(.add seen (name %)) (keys m)))]
@@ -86,7 +87,7 @@
   (if (= "values" role) "an NDArray or RowSparse" "an NDArray"))
 
 (defn- reject-element
-  "Throws \"Invalid `role`\" for `found`, the value of the key `k`, at index `i` if it is in a
+  "Throws \"Invalid `role`\" for `found`, the value of the key `k`. `i` is its index if it is in a
   list."
   [role vs found k i]
   (errors/reject role (expected-in role) vs
@@ -96,7 +97,7 @@
                    i (assoc :kvstore/position i))))
 
 (defn- array-list
-  "Returns `found`, an array or a list of arrays for the key `k`, as a list; `i` is its index, or
+  "Returns `found`, an array or a list of arrays for the key `k`, as a list; `i` is its index or
   nil.
 
   Throws \"Invalid `role`\" with `vs` in the `ex-data`."
@@ -110,9 +111,10 @@
       listed)))
 
 (defn- lists-per-key
-  "Returns a list of arrays for each key. `ordered?` is false for the values of a map, which have no position.
+  "Returns a list of arrays for each key. `ordered?` is false for the values of a map, which have
+  no positions.
 
-  Throws \"Invalid `role`\"."
+  Throws \"Invalid `role`\" for anything else."
   [ks ^objects names vs role ordered?]
   (let [of (class-of role)
         key-at #(if (< (long %) (alength names)) (aget names (int %)) "?")]
@@ -123,7 +125,8 @@
         (map-indexed (fn [i found] (array-list of role vs found (key-at i) (when ordered? i))) listed)))))
 
 (defn- one-each
-  "Returns `vs` as a Java array when it is one for each of `n` keys, which most calls have; else nil."
+  "Returns `vs` as a Java array if it has exactly one array for each of the `n` keys, else nil.
+  This is the fast path of most calls."
   [^Class of n vs]
   (if (.isInstance of vs)
     (when (= n 1)
@@ -132,7 +135,8 @@
       (fill (make-array of n) identity vs))))
 
 (defn- listed
-  "Returns the pairs of `names` and `vs` where a key may have several values."
+  "Returns the pairs of `names` and `vs` in the general case, in which a key may have several
+  values."
   [ks names vs role ordered?]
   (let [lists (vec (lists-per-key ks names vs role ordered?))]
     (when-not (= (count names) (count lists))
@@ -148,19 +152,23 @@
       (listed ks names vs role ordered?))))
 
 (defn pairs
-  "Returns pairs of a key and an array in call order, to be taken apart by `names` and `arrays` or `values`.
+  "Returns pairs of a key and an array, in the order of the arguments. `names`, `arrays` and
+  `values` return the two halves.
 
-  `ks` is one key or a list of keys. `vs` is an array or a list of arrays for one key, and a list of either, as
-  long as `ks`, for several. `role` is what messages call `vs`: \"values\" or \"outs\".
+  `ks` is one key or a list of keys. For one key, `vs` is an array or a list of arrays. For a list
+  of keys, `vs` is a list of the same length, whose elements are arrays or lists of arrays. `role`
+  is the name of `vs` in messages: \"values\" or \"outs\".
 
   Throws \"Invalid keys\", \"Invalid values\" (or \"Invalid outs\"), or code `:length-mismatch`."
   [ks vs role]
   (all-pairs ks vs role true))
 
 (defn map-pairs
-  "Returns the pairs of the map `m`, whose values are arrays or lists of arrays, in its order.
+  "Returns the pairs of the map `m`, whose values are arrays or lists of arrays, in the order of
+  the map.
 
-  Throws as `pairs` does, and \"Invalid keys\" when `m` is no map, or has two keys with one name."
+  Throws like `pairs`. Throws \"Invalid keys\" if `m` is not a map or two of its keys have the
+  same name."
   [m role]
   (if (map? m)
     (let [found (all-pairs (or (keys m) []) (or (vals m) []) role false)]
@@ -179,7 +187,7 @@
 (defn arrays
   "Returns the array of each pair.
 
-  Values that are outs too must be arrays: throws \"Invalid outs\" for rows."
+  Throws \"Invalid outs\" if a value is row-sparse, because outs must be arrays."
   ^"[Ldev.kvstore.NDArray;" [pairs]
   (let [found (:arrays pairs)]
     (if (instance? array-class found)
@@ -191,6 +199,6 @@
         (into-array NDArray values)))))
 
 (defn values
-  "Returns the array or rows of each pair whose role is values."
+  "Returns the dense or row-sparse value of each pair. The role of the pairs must be values."
   ^"[Ldev.kvstore.Value;" [pairs]
   (:arrays pairs))

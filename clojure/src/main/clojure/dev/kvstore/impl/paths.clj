@@ -1,5 +1,5 @@
 (ns dev.kvstore.impl.paths
-  "Names of files, in the forms that callers have them in."
+  "File name arguments."
   (:require [dev.kvstore.impl.errors :as errors])
   (:import (java.io File)
            (java.nio.file InvalidPathException Path)))

@@ -1,7 +1,8 @@
 (ns dev.kvstore.impl.printing
-  "How stores, arrays and their parts look at the REPL.
+  "Print methods for stores, arrays and related objects.
 
-  Loading this namespace installs the print methods. Printing never fails: what was closed says so."
+  Loading this namespace installs the print methods. Printing never fails. A closed object prints
+  as closed."
   (:require [clojure.string :as string]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.ndarray.reading :as reading])
@@ -11,12 +12,13 @@
 
 (set! *warn-on-reflection* true)
 
-;; Reading back a large array, or one on another device, is more than a print may cost.
+;; Printing reads no large arrays and none from other devices, because that is slow.
 (def ^:private max-size 1024)
 (def ^:private max-values 16)
 
 (defn- values-text
-  "Returns the first elements of `nd` in parentheses; empty if `nd` is large or not on the host."
+  "Returns the first elements of `nd` in parentheses, or an empty string if `nd` is large or not on
+  the host."
   [^NDArray nd]
   (if (and (= "cpu" (.deviceType (.context nd)))
            (<= (.size nd) max-size))
@@ -27,8 +29,8 @@
     ""))
 
 (defn- text-or-reason
-  "What `text` returns, or in brackets why it cannot be had: `closed?` holds, be it by another thread while
-  this one prints, or it throws."
+  "Returns what `text` returns, or the reason why it fails in brackets: the object is closed,
+  perhaps by another thread during the call, or `text` throws."
   [closed? text]
   (try
     (if (closed?) "[closed]" (text))
@@ -36,7 +38,8 @@
       (if (closed?) "[closed]" (str "[" (ex-message e) "]")))))
 
 (defn- readable
-  "`x` as Clojure prints it, whatever the caller's bindings ask for, with at most `length` elements."
+  "Returns `x` as Clojure prints it with default settings, ignoring the caller's bindings, with at
+  most `length` elements."
   [x length]
   (binding [*print-dup* false
             *print-length* length
@@ -93,7 +96,7 @@
   (.write w (str "#kv/Shape " (readable (vec (.toArray shape)) nil))))
 
 (defn- optimizer-options
-  "The options that `optimizer` has, in their order."
+  "Returns the options of `optimizer`, in its order."
   [^Optimizer optimizer]
   (cond-> (hyper-parameters/options (.hyperParameters optimizer))
     (.scheduler optimizer) (assoc :lr-scheduler (.scheduler optimizer))))
@@ -111,7 +114,7 @@
 (defmethod print-method OptimizerState [state ^Writer w]
   (.write w (str "#kv/OptimizerState " (state-text state))))
 
-;; None of them can be read back, so *print-dup* asks in vain.
+;; These objects cannot be read back, so *print-dup* has no effect.
 (doseq [printed [Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse Shape Snapshot]]
   (defmethod print-dup printed [x w]
     (print-method x w)))

@@ -1,14 +1,14 @@
 (ns dev.kvstore.impl.scopes
-  "Decides which results of a resource scope keep their arrays.
+  "Decides which arrays in the result of a resource scope stay open.
 
-  swap! and reset! return the state of an atom, which usually holds every array that the program
-  stored there. As the last form of a scope their value keeps no arrays, unless it is an array
-  itself.
+  swap! and reset! return the value of an atom, which usually contains every array that the
+  program stored there. If such a call is the last form of a scope, its result keeps no arrays
+  open, unless the result is an array itself.
 
     run      calls a function in a scope
     value    removes the mark from a result
     state    marks a value of swap! or reset!
-    marked   marks such last forms"
+    marked   marks the last form if it is a swap! or reset!"
   (:import (dev.kvstore ResourceScope)
            (java.lang AutoCloseable)))
 
@@ -17,7 +17,7 @@
 (deftype ^:private State [value])
 
 (defn state
-  "Marks `value`, which swap! or reset! returned."
+  "Returns `value`, the result of swap! or reset!, with a mark."
   [value]
   (State. value))
 
@@ -48,7 +48,7 @@
      clojure.core/binding clojure.core/with-open clojure.core/dosync clojure.core/locking})
 
 (def ^:private branches
-  "Forms that return the value of one of their branches, which follow the first argument."
+  "Forms that return the value of one of their branches. The branches follow the first argument."
   '#{if clojure.core/if-not clojure.core/if-let clojure.core/if-some})
 
 (def ^:private scopes
@@ -58,7 +58,8 @@
   'org.apache.clojure-mxnet.resource-scope/with-let)
 
 (defn- resolved
-  "Returns the qualified name of the head of `form`, or nil if the head is a local."
+  "Returns the qualified name of the head of `form`, or nil if the head is a local name or not a
+  symbol."
   [form locals]
   (when-let [head (and (seq? form) (symbol? (first form)) (first form))]
     (when-not (contains? locals head)
@@ -93,7 +94,8 @@
       :else form)))
 
 (defn marked
-  "Returns `forms` with the last one marked if it is a swap! or reset!. `locals` shadow vars."
+  "Returns `forms` with the last form marked if it is a swap! or reset!. `locals` are the names
+  that shadow vars."
   [forms locals]
   (when (seq forms)
     (concat (butlast forms) [(marked-form (last forms) locals)])))

@@ -1,13 +1,13 @@
 (ns dev.kvstore.impl.updater
-  "A Clojure function as the Java interface that a store calls.
+  "Clojure functions as updaters.
 
-    java   makes one from a function"
+    java   returns an Updater that calls a function"
   (:import (dev.kvstore Updater)))
 
 (set! *warn-on-reflection* true)
 
 (defn java
-  "Returns an Updater that calls `f` with the key and the two arrays.
+  "Returns an Updater that calls `f` with the key, the pushed sum and the stored value.
 
   Exceptions of `f` reach the caller of push unchanged."
   ^dev.kvstore.Updater [f]

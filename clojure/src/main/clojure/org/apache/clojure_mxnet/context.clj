@@ -1,12 +1,13 @@
 (ns org.apache.clojure-mxnet.context
-  "Names of devices: where an array lives.
+  "Names of devices.
 
-    cpu, gpu                      make a context
+    cpu, gpu                      create a context
     cpu-context, default-context  cpu(0)
-    device-type, device-id        its parts
+    device-type, device-id        the parts of a context
     num-gpus, gpu-memory-info     the GPUs of this machine
 
-  Contexts are values: equal when type and number are equal, and `(str (cpu 1))` is \"cpu(1)\"."
+  Contexts are values: they are equal if type and number are equal, and `(str (cpu 1))` is
+  \"cpu(1)\"."
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.memory :as memory]
             [dev.kvstore.impl.printing])
@@ -23,8 +24,9 @@
 (defn cpu
   "Returns the CPU context with the number `device-id`, 0 by default.
 
-  Every number is valid, and all of them are the host: they tell apart the parts of a program that
-  would use one device each. Throws \"Invalid device id\" for anything but an integer from 0 up.
+  Every number is valid, and all CPU contexts are the same device, the host. Different numbers can
+  stand for the parts of a program that would each use one device. Throws \"Invalid device id\"
+  unless `device-id` is an integer from 0 to 2147483647.
 
       (str (cpu 1)) ;=> \"cpu(1)\""
   (^dev.kvstore.Context [] (Context/cpu))
@@ -33,8 +35,9 @@
 (defn gpu
   "Returns the GPU context with the number `device-id`, 0 by default.
 
-  The context can be made on any machine; an array in it needs the device and otherwise fails with
-  code `:device-unavailable`. Throws \"Invalid device id\" for anything but an integer from 0 up.
+  The context can be created on any machine. Only creating an array in it needs the device and
+  throws code `:device-unavailable` without it. Throws \"Invalid device id\" unless `device-id` is
+  an integer from 0 to 2147483647.
 
       (str (gpu 0)) ;=> \"gpu(0)\""
   (^dev.kvstore.Context [] (Context/gpu))
@@ -48,41 +51,45 @@
   (Context/cpu))
 
 (defn default-context
-  "Returns the context of arrays that are made without one: cpu(0), always. Never throws.
+  "Returns the default context of new arrays, which is always cpu(0). Never throws.
 
       (str (default-context)) ;=> \"cpu(0)\""
   ^dev.kvstore.Context []
   (Context/cpu))
 
 (defn device-type
-  "Returns the type of `context`: \"cpu\" or \"gpu\". Throws ClassCastException for what is no context.
+  "Returns the type of `context`: \"cpu\" or \"gpu\". Throws ClassCastException if it is not a
+  context.
 
       (device-type (gpu 1)) ;=> \"gpu\""
   [^Context context]
   (.deviceType context))
 
 (defn device-id
-  "Returns the number of `context` among those of its type. Throws ClassCastException for what is no context.
+  "Returns the number of `context` among those of its type. Throws ClassCastException if it is not
+  a context.
 
       (device-id (gpu 1)) ;=> 1"
   [^Context context]
   (.deviceId context))
 
 (defn num-gpus
-  "Returns how many GPUs there are, `(gpu 0)` being the first. Never throws.
+  "Returns the number of available GPUs; the first is `(gpu 0)`. Never throws.
 
-  It is 0 also where the native library cannot be loaded; `doctor` of the kvstore namespace says why there is none.
+  It is also 0 if the native library cannot be loaded. `doctor` of the kvstore namespace returns
+  the reason.
 
       (nat-int? (num-gpus)) ;=> true"
   []
   (Context/numGpus))
 
 (defn gpu-memory-info
-  "Returns a map of the memory of the GPU with the number `device-id`, 0 by default.
+  "Returns a map of the memory usage of the GPU with the number `device-id`, 0 by default.
 
-  `:live-bytes` are what arrays and stores use, `:pooled-bytes` what is kept for reuse, and `:total-bytes` all that
-  the GPU has, whoever uses it. Throws \"Invalid device id\" for anything but an integer from 0 up, and
-  code `:device-unavailable` when there is no such GPU.
+  `:live-bytes` are used by arrays and stores, `:pooled-bytes` are kept for reuse, and
+  `:total-bytes` is the total memory of the GPU, including what other processes use. Throws
+  \"Invalid device id\" unless `device-id` is an integer from 0 to 2147483647, and code
+  `:device-unavailable` if there is no such GPU.
 
       (when (pos? (num-gpus)) (:total-bytes (gpu-memory-info 0)))"
   ([] (gpu-memory-info 0))

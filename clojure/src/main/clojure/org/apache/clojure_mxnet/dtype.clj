@@ -1,10 +1,10 @@
 (ns org.apache.clojure-mxnet.dtype
-  "The types that the elements of an array can have.
+  "The data types of array elements.
 
     FLOAT16 BFLOAT16 FLOAT32 FLOAT64   floating point
     UINT8 INT8 INT32 INT64             integers
 
-  Where a function takes a `:dtype`, the name does as well: `:float64` or \"float64\"."
+  A function that takes a `:dtype` also accepts the name: `:float64` or \"float64\"."
   (:require [dev.kvstore.impl.printing])
   (:import (dev.kvstore DType)))
 
@@ -47,7 +47,7 @@
   DType/BFLOAT16)
 
 (def FLOAT32
-  "IEEE 754 single precision, the default.
+  "IEEE 754 single precision. This is the default.
 
       (str FLOAT32) ;=> \"float32\""
   DType/FLOAT32)

@@ -1,42 +1,44 @@
 (ns org.apache.clojure-mxnet.kvstore
   "A store of named arrays that many devices share.
 
-  A store's life
+  Creating and closing
     create dispose type
-  What there is
+  Information
     doctor                     this machine and this library
-    stats                      keys with what they hold; native memory
-    soft-cap set-soft-cap trim register-mxbean  limits of native memory, and who sees it
+    stats                      statistics of the keys; native memory
+    soft-cap set-soft-cap trim register-mxbean  limits and monitoring of native memory
   Values
-    init                       puts a value under a key
+    init                       stores a value under a new key
     push pull                  sums values into a key; reads it
     pushpull broadcast         push then pull; init then pull
-    row-sparse-pull            reads some rows of a value
-    keys contains? remove      what is in the store
-  What a push does
-    set-updater set-optimizer  a function of yours, or an update rule
-    hyper-parameters set-hyper-parameters  of the rule, while it runs
+    row-sparse-pull            returns some rows of a value
+    keys contains? remove      the keys of a store
+  Settings for pushes
+    set-updater set-optimizer  a function of yours, or an optimizer
+    hyper-parameters set-hyper-parameters  the hyper-parameters of the store's optimizer
     set-gradient-compression
-    clip-global-norm set-clip-global-norm  a bound of the norm of a push
-  All of it
-    snapshot rollback          a store at one moment, and back to it
-    snapshot-keys snapshot-value snapshot-state  what is in one, as `stats` and `hyper-parameters`
-    snapshot-diff snapshot=    two of them beside each other
+    clip-global-norm set-clip-global-norm  the bound of the global norm of a push
+  Complete contents
+    snapshot rollback          taking a snapshot, and rolling back to it
+    snapshot-keys snapshot-value snapshot-state  its contents; see also `stats` and `hyper-parameters`
+    snapshot-diff snapshot=    comparing two snapshots
     checkpoint restore         a snapshot in a file; progress read-snapshot
-    save-optimizer-states load-optimizer-states  of the states alone
+    save-optimizer-states load-optimizer-states  only the optimizer states
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
 
-  Keys are strings; a keyword or a symbol is a key by its name, without its namespace. For keys and
-  values, four forms are accepted: a key and an array; a key and a list of arrays; keys and as many
-  arrays; keys and as many lists of arrays. Lists are sequentials (also eductions), ordered Java
-  collections, and object arrays. A key that occurs several times in a call, as in
-  [\"3\" \"3\" \"3\"], has several values: pushed they are summed, pulled each gets the value. A map from
-  keys to any of these is both arguments in one; two of its keys must not have one name. A call is checked whole before it changes anything.
+  Keys are strings. A keyword or a symbol denotes the key with its name, without its namespace.
+  Keys and values can have four forms: a key and an array; a key and a list of arrays; keys and as
+  many arrays; keys and as many lists of arrays. Lists are sequentials (including eductions),
+  ordered Java collections, and object arrays. If a key occurs several times in a call, as in
+  [\"3\" \"3\" \"3\"], it has several values: push sums them, and pull writes the stored value to
+  each. A map from keys to values in any of these forms replaces both arguments; two of its keys
+  must not have the same name. A call checks all its arguments before it changes anything.
 
-  Failures are `ex-info` with `:kvstore/code`, and `:kvstore/key`, `:kvstore/expected` and `:kvstore/found`
-  where they apply. `:kvstore/value` is the wrong argument, `:kvstore/position` the index of the fault
-  in it; a map has none. Exceptions of your updater reach the caller of push unchanged.
+  Failures are `ex-info` with `:kvstore/code`, and with `:kvstore/key`, `:kvstore/expected` and
+  `:kvstore/found` where they apply. `:kvstore/value` is the invalid argument, and
+  `:kvstore/position` the index of the invalid element in it; a map has no positions. Exceptions
+  of your updater reach the caller of push unchanged.
 
       (def kv (create \"local\"))
       (init kv \"w\" (ndarray/zeros [2 3]))

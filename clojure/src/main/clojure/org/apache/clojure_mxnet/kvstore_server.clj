@@ -1,11 +1,11 @@
 (ns org.apache.clojure-mxnet.kvstore-server
-  "MXNet's server processes, which held the values of stores that span machines.
+  "Replacements for the functions that run MXNet's server processes.
 
     init    takes the environment of a server
-    start   would serve until the job ends
+    start   throws, because there are no servers
 
-  No store of this library needs a server, so there is nothing to serve; the functions are here for programs
-  that call them.
+  In MXNet, servers hold the values of distributed stores. The stores of this library need no
+  servers. These functions exist for programs that call them.
 
       (init {\"DMLC_ROLE\" \"worker\"}) ;=> nil"
   (:require [dev.kvstore.impl.errors :as errors]))
@@ -13,7 +13,7 @@
 (set! *warn-on-reflection* true)
 
 (defn init
-  "Takes `env-map`, the environment of a server as a map of string to string, and returns nil.
+  "Checks `env-map`, the environment of a server as a map of strings to strings, and returns nil.
 
   Throws \"Invalid environment map\" for anything else.
 
@@ -24,9 +24,9 @@
   nil)
 
 (defn start
-  "Throws code `:unsupported`: there is nothing that a server would do.
+  "Throws code `:unsupported`, because there are no servers.
 
-  Throws \"Invalid setting\" when `die-if-others-go-out-timeout` is no integer.
+  Throws \"Invalid setting\" if `die-if-others-go-out-timeout` is not an integer.
 
       (start)"
   ([] (start 0))

@@ -1,17 +1,19 @@
 (ns org.apache.clojure-mxnet.lr-scheduler
-  "How the learning rate of an optimizer changes with the number of a key's update.
+  "Learning rate schedules: the learning rate as a function of the update count of a key.
 
-    factor-scheduler         times a factor after every so many updates
-    multi-factor-scheduler   times a factor after given numbers of updates
-    poly-scheduler           falls as a polynomial
-    cosine-scheduler         falls as half a wave
-    learning-rate            what a schedule gives
+    factor-scheduler         multiplied by a factor at regular intervals
+    multi-factor-scheduler   multiplied by a factor at given update counts
+    poly-scheduler           polynomial decay
+    cosine-scheduler         decay along half a cosine wave
+    learning-rate            the learning rate of a schedule
 
-  A schedule is the `:lr-scheduler` of an optimizer, whose learning rate is its base. It is a value and a
-  pure function, so any number of optimizers may share one.
+  A schedule is the `:lr-scheduler` of an optimizer, whose learning rate is its base. A schedule
+  is a value and a pure function, so any number of optimizers may share it.
 
-  The options of each are `:warmup-steps`, before which the learning rate comes from `:warmup-begin-lr` (0 by
-  default), in equal steps or, with `:warmup-mode` `:constant`, not at all.
+  Every schedule has the options `:warmup-steps`, the number of updates of the warm-up,
+  `:warmup-begin-lr`, the first learning rate (0 by default), and `:warmup-mode`. With `:linear`,
+  the default, the learning rate rises to the base in equal steps. With `:constant`, it keeps its
+  first value until the warm-up ends.
 
       (learning-rate (factor-scheduler 2 0.5) 0.1 3) ;=> 0.05"
   (:require [dev.kvstore.impl.errors :as errors]
@@ -48,11 +50,11 @@
       scheduler)))
 
 (defn factor-scheduler
-  "Returns the schedule that multiplies the learning rate by `factor` after every `step` updates.
+  "Returns a schedule that multiplies the learning rate by `factor` after every `step` updates.
 
-  It does not fall below `:stop-factor-lr` of `opts`, 1e-8 by default; the others are those of the namespace.
-  Throws \"Invalid step\", \"Invalid factor\", and code `:invalid-argument` for a step below 1 or a factor
-  outside of 0 to 1.
+  It never goes below `:stop-factor-lr` of `opts`, 1e-8 by default. The other options are those of
+  the namespace. Throws \"Invalid step\", \"Invalid factor\", and code `:invalid-argument` if the
+  step is below 1 or the factor is not in the range from 0 to 1.
 
       (mapv #(learning-rate (factor-scheduler 1 0.5) 1 %) [1 2 3]) ;=> [1.0 0.5 0.25]"
   (^dev.kvstore.LrScheduler [step factor] (factor-scheduler step factor nil))
@@ -67,10 +69,12 @@
            (warmed-up opts))))))
 
 (defn multi-factor-scheduler
-  "Returns the schedule that multiplies the learning rate by `factor` after each of `steps`.
+  "Returns a schedule that multiplies the learning rate by `factor` after each of the update counts
+  `steps`.
 
-  `steps` are ascending numbers of updates, from 1 on; `opts` are those of the namespace. Throws \"Invalid
-  steps\", \"Invalid factor\", and code `:invalid-argument` for steps or a factor that cannot be.
+  `steps` are in ascending order and at least 1. `opts` are those of the namespace. Throws
+  \"Invalid steps\", \"Invalid factor\", and code `:invalid-argument` if a step or the factor is
+  out of range.
 
       (mapv #(learning-rate (multi-factor-scheduler [1 2] 0.5) 1 %) [1 2 3 4]) ;=> [1.0 0.5 0.25 0.25]"
   (^dev.kvstore.LrScheduler [steps factor] (multi-factor-scheduler steps factor nil))
@@ -83,11 +87,12 @@
        (warmed-up (LrScheduler/multiFactor (long-array steps) factor) opts)))))
 
 (defn poly-scheduler
-  "Returns the schedule that falls as a polynomial, to its end at update `max-update`.
+  "Returns a schedule that decays polynomially and ends at the update count `max-update`.
 
-  With n of N updates between the warm-up and `max-update`: final + (base - final) * (1 - n / N) ^ power.
-  `opts` are `:power`, 2 by default, `:final-lr`, 0 by default, and those of the namespace. Throws
-  \"Invalid max-update\", and code `:invalid-argument` for numbers that cannot be.
+  The learning rate is final + (base - final) * (1 - n / N) ^ power, where n is the update count
+  and N is `max-update`, both counted from the end of the warm-up. `opts` are `:power`, 2 by
+  default, `:final-lr`, 0 by default, and those of the namespace. Throws \"Invalid max-update\",
+  and code `:invalid-argument` if a number is out of range.
 
       (learning-rate (poly-scheduler 4) 1 2) ;=> 0.25"
   (^dev.kvstore.LrScheduler [max-update] (poly-scheduler max-update nil))
@@ -100,11 +105,13 @@
      (errors/guard (warmed-up (LrScheduler/poly max-update power final-lr) opts)))))
 
 (defn cosine-scheduler
-  "Returns the schedule that falls as half a wave, to its end at update `max-update`.
+  "Returns a schedule that decays along half a cosine wave and ends at the update count
+  `max-update`.
 
-  With n of N updates between the warm-up and `max-update`:
-  final + (base - final) * (1 + cos(pi * n / N)) / 2. `opts` are `:final-lr`, 0 by default, and those of the
-  namespace. Throws \"Invalid max-update\", and code `:invalid-argument` for numbers that cannot be.
+  The learning rate is final + (base - final) * (1 + cos(pi * n / N)) / 2, where n is the update
+  count and N is `max-update`, both counted from the end of the warm-up. `opts` are `:final-lr`, 0
+  by default, and those of the namespace. Throws \"Invalid max-update\", and code
+  `:invalid-argument` if a number is out of range.
 
       (learning-rate (cosine-scheduler 4) 1 4) ;=> 0.0"
   (^dev.kvstore.LrScheduler [max-update] (cosine-scheduler max-update nil))
@@ -115,10 +122,11 @@
      (errors/guard (warmed-up (LrScheduler/cosine max-update final-lr) opts)))))
 
 (defn learning-rate
-  "Returns the learning rate that `scheduler` gives update number `num-update`, counted from 1, of an
-  optimizer whose own learning rate is `base`.
+  "Returns the learning rate of `scheduler` for the update count `num-update`, which starts at 1.
+  `base` is the learning rate of the optimizer.
 
-  Throws \"Invalid base\" and \"Invalid num-update\", and code `:invalid-argument` for a negative one.
+  Throws \"Invalid base\" and \"Invalid num-update\", and code `:invalid-argument` if one is
+  negative.
 
       (learning-rate (factor-scheduler 10 0.1) 0.5 1) ;=> 0.5"
   [^LrScheduler scheduler base num-update]

@@ -1,41 +1,42 @@
 (ns org.apache.clojure-mxnet.ndarray
   "Arrays of numbers on a device.
 
-  Making them
+  Creating arrays
     empty zeros ones full arange array ->ndarray concatenate
-  Reading them
+  Reading elements
     ->vec ->nd-vec ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec to-scalar =
     ->raw to-array to-float64-array
     as-buffer read-into                                   without a copy; into an array of yours
-  What they are
+  Properties
     shape shape-vec size dtype context handle
   Views, which share memory, and copies
     slice at reshape              copy copy-to as-type as-in-context t set
-  Arithmetic, element by element
-    + - * div / % ** power maximum minimum                new arrays; a number on either side is fine
-    += -= *= div= %= **=                                  in place (no symbol can be named /=)
-    > >= < <= equal not-equal                             1 where it holds, else 0
+  Element-wise arithmetic
+    + - * div / % ** power maximum minimum                new arrays; either operand may be a number
+    += -= *= div= %= **=                                  in place (/= is not a valid symbol)
+    > >= < <= equal not-equal                             1 for true, 0 for false
     abs negative sign square sqrt rsqrt exp log sin cos tanh sigmoid relu
     ceil floor round rint fix clip
-  Fewer elements, and products
+  Reductions and products
     sum mean max min norm argmax-channel dot
   One element of each row
     choose-element-0index onehot-encode
-  Values of which only some rows are there
+  Row-sparse values
     row-sparse-array row-sparse-from-ids row-indices row-data to-dense
   Files, in MXNet's format
     save load                   by name
     save-to-file load-from-file one array
-    load2-map load2-array       as load; in order, with or without names
+    load2-map load2-array       like load; in order, with or without names
     serialize deserialize       an array as bytes
-  Their life
+  Closing and waiting
     dispose is-disposed wait-to-read waitall
-    dependencies dispose-deps dispose-deps-except         the arrays that it was computed from
+    dependencies dispose-deps dispose-deps-except         the arrays that an array was computed from
 
-  Many of these share a name with a function of clojure.core: require this namespace with an alias.
-  Arrays are `java.lang.AutoCloseable`: `with-open` frees them at once, otherwise the garbage collector does
-  in time. Failures are `ex-info` with `:kvstore/code`, as in the kvstore namespace; something else where an
-  array belongs is a ClassCastException, nil a NullPointerException.
+  Many functions have the name of a function of clojure.core: require this namespace with an
+  alias. Arrays are `java.lang.AutoCloseable`: `with-open` releases them immediately; otherwise
+  they are released after they have been garbage-collected. Failures are `ex-info` with
+  `:kvstore/code`, as in the kvstore namespace. If an argument is not an array where one is
+  expected, the functions throw ClassCastException, or NullPointerException if it is nil.
 
       (ndarray/->vec (ndarray/+ (ndarray/ones [2]) 1)) ;=> [2.0 2.0]"
   (:refer-clojure :exclude [* + - / < <= = > >= abs empty load max min set to-array])

@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.optimizer
-  "Update rules that run on the store, for `kvstore/set-optimizer`.
+  "Optimizers for `kvstore/set-optimizer`.
 
   With the formulas and defaults of MXNet's optimizers for the JVM
     sgd        stochastic gradient descent, momentum
@@ -10,28 +10,29 @@
   The other optimizers have the formulas and defaults of MXNet's Python package or of a paper; the
   documentation of each names its source. The end of this text lists all constructors.
 
-  Without a store, `create-state` and `update` make single steps.
+  `create-state` and `update` make single steps without a store.
 
-  An optimizer is a value: one of them can serve any number of stores, each keeps its own state. In the
-  formulas w is the weight, lr the learning rate, rescale is rescale-grad, and clip bounds every element by
-  clip-gradient.
+  An optimizer is a value: several stores can share it, and each keeps its own states. In the
+  formulas, w is the weight, lr the learning rate, rescale is rescale-grad, and clip clamps every
+  element to the range from -clip-gradient to clip-gradient.
 
   Besides its own, every optimizer takes these options:
-    :learning-rate      size of a step; the default is the optimizer's own; `:lr` is the same
-    :wd                 weight decay; `:weight-decay` is the same
-    :clip-gradient      bound on every element of the rescaled gradient; 0, the default, is off
-    :rescale-grad       factor on the gradient, 1; `:rescale-gradient` is the same
-    :begin-num-update   how many updates a key is taken to have had before, 0
+    :learning-rate      step size; each optimizer has its own default; alias `:lr`
+    :wd                 weight decay; alias `:weight-decay`
+    :clip-gradient      bound on every element of the rescaled gradient; 0, the default, turns it off
+    :rescale-grad       factor on the gradient, 1 by default; alias `:rescale-gradient`
+    :begin-num-update   the initial update count of every key, 0 by default
     :lr-scheduler       a schedule of the lr-scheduler namespace
-    :lr-mult :wd-mult   maps of key to a factor on its learning rate or weight decay
+    :lr-mult :wd-mult   maps from keys to factors on the learning rate or weight decay
   sgd, adam, ada-grad and ftrl also take
     :lazy-update        true (the default): a row-sparse push changes weight and state in its rows
                         only; false: the other rows of the gradient are 0
 
-  Boolean options also take 1 and 0. Give an option that has two names by one of them.
+  Boolean options also take 1 and 0. Use only one name of an option that has an alias.
 
-  Each throws \"Incorrect sgd optimizer options\" (with its own name) for a value of another kind, code
-  `:invalid-argument` for a number out of range, and names an option that it does not know."
+  Each constructor throws \"Incorrect sgd optimizer options\" (with its own name) if a value has
+  the wrong type, code `:invalid-argument` if a number is out of range, and an error that names an
+  unknown option."
   (:refer-clojure :exclude [update])
   (:require [clojure.string :as string]
             [dev.kvstore.impl.errors :as errors]
@@ -48,21 +49,22 @@
   (errors/invalid (str "Incorrect " optimizer-name " optimizer options: " reason) opts))
 
 (defn- with-multipliers
-  "Adds the factors of the map `key->factor` by `add`, a function of optimizer, key and factor."
+  "Adds the factors of the map `key->factor` to `optimizer`. `add` is a function of optimizer, key
+  and factor."
   [optimizer key->factor add]
   (reduce-kv (fn [optimizer k factor] (add optimizer (pairs/key-name k) factor))
              optimizer
              (or key->factor {})))
 
 (defn- wrong-factors
-  "Returns why the map `x` of key to factor is wrong for `option`, for a message, or nil."
+  "Returns why `x`, a map of keys to factors, is invalid for `option`, as a message, or nil."
   [option x]
   (when-not (or (nil? x)
                 (and (map? x) (every? pairs/single-key? (keys x)) (every? number? (vals x))))
     (str "expected a map of keys to numbers for " option ", found " (errors/shown x))))
 
 (defn- wrong-option
-  "Returns why the first wrong value of `opts` is wrong, for a message, or nil."
+  "Returns why the first invalid value of `opts` is invalid, as a message, or nil."
   [numbers {:keys [lr-scheduler lr-mult wd-mult]}]
   (or (some (fn [[option value]] (hyper-parameters/wrong-value option value)) numbers)
       (when-not (or (nil? lr-scheduler) (instance? LrScheduler lr-scheduler))
@@ -71,7 +73,7 @@
       (wrong-factors :wd-mult wd-mult)))
 
 (defn- checked-options
-  "Returns the map `opts` when it has only options of the vector `known`, with values that they can have."
+  "Returns the map `opts` if it has only options of the vector `known`, with valid values."
   [optimizer-name known opts]
   (when-not (and (or (nil? opts) (map? opts)) (every? keyword? (keys opts)))
     (incorrect optimizer-name opts (str "expected a map with keywords for keys, found " (errors/shown opts))))
@@ -88,7 +90,8 @@
     (assoc opts :numbers (hyper-parameters/native-values (or numbers {})))))
 
 (defn- with-options
-  "Returns `optimizer` with the options of the map `opts`; `optimizer-name` stands for it in messages."
+  "Returns `optimizer` with the options of the map `opts`; `optimizer-name` is its name in
+  messages."
   ^Optimizer [optimizer-name ^Optimizer optimizer opts]
   (let [{:keys [numbers lr-scheduler lr-mult wd-mult]}
         (checked-options optimizer-name (vec (keys (.hyperParameters optimizer))) opts)]
@@ -121,17 +124,19 @@
                                  (format "    %-12s  %s" function title))))
 
 (defn- key-text
-  "The key of an `index`: a number is its digits, anything else a key as elsewhere."
+  "Returns the key of an `index`. The key of a number is its digits; anything else must be a key
+  itself."
   ^String [index]
   (if (int? index)
     (str index)
     (pairs/key-name index)))
 
 (defn create-state
-  "Returns what `optimizer` keeps for `weight`, for `update`; it is closed by `with-open` or in time.
+  "Returns a new `optimizer` state of `weight` for `update`. `with-open` closes it; otherwise it is
+  released after it has been garbage-collected.
 
-  `index`, a number or a key, is taken for MXNet's sake. Throws code `:invalid-argument` for a weight of
-  integers.
+  `index`, a number or a key, exists for compatibility with MXNet and has no effect. Throws code
+  `:invalid-argument` if the weight has an integer dtype.
 
       (instance? java.lang.AutoCloseable (create-state (adam) 0 (ndarray/ones [2]))) ;=> true"
   ^dev.kvstore.OptimizerState [^Optimizer optimizer index ^NDArray weight]
@@ -139,10 +144,11 @@
   (errors/guard (.createState optimizer weight)))
 
 (defn update
-  "Changes `weight` by one step of `optimizer`, outside of any store, and returns `optimizer`.
+  "Updates `weight` by one step of `optimizer` without a store, and returns `optimizer`.
 
-  `index`, a number or a key, is what multipliers and noise go by; `state` is that of `create-state`. Throws
-  code `:spec-mismatch` when `grad` has not the shape and dtype of `weight`.
+  `index`, a number or a key, selects multipliers and random numbers. `state` is the result of
+  `create-state` for this weight. Throws code `:spec-mismatch` if `grad` has another shape or
+  dtype than `weight`.
 
       (let [w (ndarray/ones [2])
             opt (sgd {:learning-rate 0.5 :wd 0})]

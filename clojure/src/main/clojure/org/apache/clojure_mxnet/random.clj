@@ -1,12 +1,12 @@
 (ns org.apache.clojure-mxnet.random
-  "Arrays of random numbers, from one sequence for the whole process.
+  "Arrays of random numbers. The process has one random number generator.
 
-    uniform   numbers from an interval, all alike
+    uniform   uniformly distributed numbers
     normal    normally distributed numbers
-    seed      starts the sequence anew
+    seed      seeds the generator
 
-  After the same seed the same calls give the same numbers, on every machine and for any number of threads.
-  They are not MXNet's.
+  After the same seed, the same calls return the same numbers on every machine, whatever the
+  number of threads. The numbers differ from those of MXNet.
 
       (do (seed 7) (= (ndarray/->vec (uniform 0 1 [3])) (do (seed 7) (ndarray/->vec (uniform 0 1 [3]))))) ;=> true"
   (:require [clojure.string :as string]
@@ -25,14 +25,15 @@
     (every? #(and (int? %) (pos? (long %))) dims)))
 
 (defn- checked
-  "Throws `message` unless `valid?`, with the arguments in the `ex-data`."
+  "Throws `message` with the arguments in the `ex-data`, unless `valid?` is true."
   [valid? message & arguments]
   (when-not valid?
     (errors/invalid (str message ": found " (string/join ", " (map errors/shown arguments)))
                     (vec arguments))))
 
 (defn- made
-  "The array that `make` gives for the shape, dtype and context of `opts`, or `:out` with its content."
+  "Returns the array that `make` creates with the shape, dtype and context of the arguments, or
+  copies its elements to `:out` and returns that."
   ^NDArray [make shape-vec {:keys [ctx context ^NDArray out] :as opts}]
   (options/check opts [:ctx :context :dtype :out])
   (when (and (contains? opts :ctx) (contains? opts :context))
@@ -49,12 +50,13 @@
         fresh))))
 
 (defn uniform
-  "Returns a new array with the shape `shape-vec` of numbers from `low` up to `high`.
+  "Returns a new array with the shape `shape-vec` of uniformly distributed numbers from `low`
+  (included) to `high` (excluded).
 
-  `opts` are `:ctx` or `:context`, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an array of that
-  shape which gets the numbers in its own dtype and is returned. Throws \"Incorrect random uniform
-  parameters\", also when `high` is below `low` or a dimension is not above 0, and code `:invalid-argument`
-  for a dtype of integers.
+  `opts` are `:ctx` or `:context`, cpu(0) by default, `:dtype`, float32 by default, and `:out`, an
+  array of that shape. If `:out` is set, the numbers are written to it in its own dtype, and it is
+  returned. Throws \"Incorrect random uniform parameters\", also if `high` is below `low` or a
+  dimension is not above 0, and code `:invalid-argument` for an integer dtype.
 
       (every? #(<= 1 % 2) (ndarray/->vec (uniform 1 2 [10]))) ;=> true"
   (^dev.kvstore.NDArray [low high shape-vec] (uniform low high shape-vec nil))
@@ -66,10 +68,11 @@
      (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/uniform low high s d c)) shape-vec opts))))
 
 (defn normal
-  "Returns a new array with the shape `shape-vec` of numbers around `loc` with the standard deviation `scale`.
+  "Returns a new array with the shape `shape-vec` of normally distributed numbers with the mean
+  `loc` and the standard deviation `scale`.
 
-  `opts` are those of `uniform`. Throws \"Incorrect random normal parameters\", also when `scale` or a
-  dimension is not above 0, and code `:invalid-argument` for a dtype of integers.
+  `opts` are those of `uniform`. Throws \"Incorrect random normal parameters\", also if `scale` or
+  a dimension is not above 0, and code `:invalid-argument` for an integer dtype.
 
       (ndarray/shape-vec (normal 0 1 [2 3])) ;=> [2 3]"
   (^dev.kvstore.NDArray [loc scale shape-vec] (normal loc scale shape-vec nil))
@@ -81,9 +84,9 @@
      (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/normal loc scale s d c)) shape-vec opts))))
 
 (defn seed
-  "Starts the sequence anew, with the number `n`, and returns nil.
+  "Seeds the random number generator with the number `n`, and returns nil.
 
-  Throws \"Incorrect seed parameters\" when `n` is no whole number of 64 bits.
+  Throws \"Incorrect seed parameters\" if `n` is not a whole number that fits 64 bits.
 
       (seed 7) ;=> nil"
   [n]

@@ -1,9 +1,9 @@
 (ns org.apache.clojure-mxnet.shape
   "The dimensions of an array as a value.
 
-    ->shape           makes a shape from a vector
-    ->vec             the dimensions
-    length, product   how many dimensions, how many elements
+    ->shape           creates a shape from a vector
+    ->vec             returns the dimensions
+    length, product   return the number of dimensions, the number of elements
 
   Shapes with equal dimensions are equal, and `(str (->shape [1 2 3]))` is \"(1,2,3)\"."
   (:require [dev.kvstore.impl.errors :as errors]
@@ -14,9 +14,10 @@
 (set! *warn-on-reflection* true)
 
 (defn ->shape
-  "Returns the shape with the dimensions in `shape-vec`, a list of integers; a shape is itself.
+  "Returns the shape with the dimensions in `shape-vec`, a list of integers. Returns a shape
+  unchanged.
 
-  Throws \"Invalid shape\" when something in it is no integer, and code `:invalid-argument` when a
+  Throws \"Invalid shape\" if an element is not an integer, and code `:invalid-argument` if a
   dimension is negative.
 
       (str (->shape [2 3])) ;=> \"(2,3)\""
@@ -29,16 +30,16 @@
         (errors/reject "shape" "a list of integers" shape-vec)))))
 
 (defn ->vec
-  "Returns the dimensions of `shape` as a vector. Throws ClassCastException for what is no shape.
+  "Returns the dimensions of `shape` as a vector. Throws ClassCastException if it is not a shape.
 
       (->vec (->shape [2 3])) ;=> [2 3]"
   [^Shape shape]
   (vec (.toArray shape)))
 
 (defn length
-  "Returns the number of dimensions of `shape`, 0 for that of a scalar.
+  "Returns the number of dimensions of `shape`, 0 for the shape of a scalar.
 
-  Throws ClassCastException for what is no shape.
+  Throws ClassCastException if it is not a shape.
 
       (length (->shape [2 3])) ;=> 2"
   [^Shape shape]
@@ -47,7 +48,8 @@
 (defn product
   "Returns the number of elements of an array with this `shape`.
 
-  Throws code `:invalid-argument` when no long can count them, and ClassCastException for what is no shape.
+  Throws code `:invalid-argument` if the number does not fit a long, and ClassCastException if it
+  is not a shape.
 
       (product (->shape [2 3])) ;=> 6"
   [^Shape shape]

@@ -81,7 +81,7 @@
           :when (some #{[argument]} (:arglists (meta v)))
           :let [gone (doto ^java.lang.AutoCloseable (make) .close)
                 text (:doc (meta v))]]
-    (is (= (when (re-find #"code\s+`:closed`\s+when" text) :closed)
+    (is (= (when (re-find #"code\s+`:closed`\s+(?:when|if)" text) :closed)
            (outcome @v gone))
         (str v))))
 

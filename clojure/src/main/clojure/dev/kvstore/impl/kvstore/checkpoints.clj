@@ -1,8 +1,8 @@
 (ns dev.kvstore.impl.kvstore.checkpoints
-  "Files of stores; offered by org.apache.clojure-mxnet.kvstore.
+  "Checkpoints and optimizer state files. org.apache.clojure-mxnet.kvstore exports these functions.
 
-    checkpoint progress restore read-snapshot    all that a store holds
-    save-optimizer-states load-optimizer-states  the states of its optimizer alone"
+    checkpoint progress restore read-snapshot    the complete contents of a store
+    save-optimizer-states load-optimizer-states  only the optimizer states"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.paths :as paths])
   (:import (clojure.lang IBlockingDeref IDeref IPending)
@@ -13,7 +13,8 @@
 (set! *warn-on-reflection* true)
 
 (defmacro ^:private unwrapped
-  "Evaluates `body`, and throws what made a future fail in place of that it has failed."
+  "Evaluates `body`. If a future in it has failed, throws the cause of the failure, not an
+  ExecutionException."
   [& body]
   `(errors/guard
      (try
@@ -38,15 +39,15 @@
     (.isDone checkpoint)))
 
 (defn checkpoint
-  "Begins to write all that `kvstore`, or a snapshot, holds into the file `fname`, and returns at once something to
-  `deref`: it waits until the file is in its place and has reached the disk, and gives the name of the file.
+  "Starts writing the complete contents of `kvstore`, or of a snapshot, to the file `fname`, and
+  returns without waiting. `deref` of the result waits until the file is in place and has reached
+  the disk, and returns the name of the file.
 
-  What is pushed meanwhile is not in the file. At every moment, after a crash too, the old file or the new one
-  is there and whole. What goes wrong with the file, code `:io`, is thrown by the deref. `realized?` and
-  `progress` do not wait. If the program does not deref, closing `kvstore` waits and throws the
-  failure, and the end of the program waits and prints it. Throws \"Invalid filename\", and what
-  `snapshot`
-  throws.
+  Later pushes are not in the file. At every moment, even after a crash, either the old file or
+  the new file is in place and complete. If the file cannot be written, the deref throws code
+  `:io`. `realized?` and `progress` do not wait. If the program does not deref, closing `kvstore`
+  waits and throws the failure, and the end of the program waits and prints it. Throws \"Invalid
+  filename\", and what `snapshot` throws.
 
       (let [f (java.io.File/createTempFile \"model\" \".checkpoint\")]
         @(checkpoint kv f)
@@ -59,9 +60,9 @@
                   (.checkpoint ^KVStore kvstore path))))))
 
 (defn progress
-  "Returns how far the writing of a `checkpoint` has come, as a map: `:bytes-written` of `:bytes`, and whether it
-  is `:done?`. When all bytes are written, the disk may still have to be waited for. Throws \"Invalid checkpoint\"
-  for anything else.
+  "Returns the progress of a `checkpoint` as a map: `:bytes-written`, the total `:bytes`, and
+  whether it is `:done?`. Even when all bytes are written, it may not be done, because the data
+  may not have reached the disk. Throws \"Invalid checkpoint\" for anything else.
 
       (let [writing (checkpoint kv (java.io.File/createTempFile \"model\" \".checkpoint\"))]
         @writing
@@ -75,10 +76,20 @@
      :done? done?}))
 
 (defn restore
-  "Makes `kvstore` hold what the store did whose `checkpoint` the file `fname` is, and returns `kvstore`.
+  "Replaces the contents of `kvstore` by those of the `checkpoint` in the file `fname`, and returns
+  `kvstore`.
 
-  The next steps give the bits that they would have given then. A file holds no updater: where there was one,
-  `kvstore` needs its own before, or it is code `:invalid-argument`. Throws \"Invalid filename\", code `:io`, and code `:corrupt` with the file and the cause; `kvstore` is then as it was.
+  The next steps give the same bits that they would have given when the checkpoint was started. A
+  file contains no updater: if the store of the checkpoint had one, set an updater on `kvstore`
+  first. Throws
+
+  - \"Invalid filename\";
+  - code `:io` if the file cannot be read, or `:corrupt` if it is damaged; the message names the
+    file
+    and the cause;
+  - code `:invalid-argument` if the checkpoint needs an updater and `kvstore` has none.
+
+  If it throws, `kvstore` is unchanged.
 
       (let [f (java.io.File/createTempFile \"model\" \".checkpoint\")]
         @(checkpoint kv f)
@@ -88,10 +99,10 @@
     (errors/guard (.restore kvstore path))))
 
 (defn read-snapshot
-  "Returns the snapshot in the file `fname`, a `checkpoint`, without changing a store.
+  "Returns the snapshot in the file `fname`, which `checkpoint` has written. This changes no store.
 
-  Throws \"Invalid filename\", code `:io`, and code `:corrupt` with the file and the
-  cause.
+  Throws \"Invalid filename\", code `:io` if the file cannot be read, and code `:corrupt` if it is
+  damaged. The message names the file and the cause.
 
       (let [f (java.io.File/createTempFile \"model\" \".checkpoint\")]
         @(checkpoint kv f)
@@ -101,11 +112,11 @@
     (errors/guard (Snapshot/read path))))
 
 (defn save-optimizer-states
-  "Writes the states of the optimizer into the file `fname`, and returns `kvstore`. With a true `dump-optimizer`
-  the optimizer with its hyper-parameters is written, too.
+  "Writes the optimizer states of `kvstore` to the file `fname`, and returns `kvstore`. If
+  `dump-optimizer` is true, also writes the optimizer with its hyper-parameters.
 
-  Throws \"Invalid filename\", code `:invalid-argument` when there is no optimizer, and
-  code `:io`.
+  Throws \"Invalid filename\", code `:invalid-argument` if the store has no optimizer, and code
+  `:io` if the file cannot be written.
 
       (save-optimizer-states kv (java.io.File/createTempFile \"sgd\" \".states\"))"
   (^dev.kvstore.KVStore [kvstore fname] (save-optimizer-states kvstore fname false))
@@ -114,11 +125,21 @@
      (errors/guard (.saveOptimizerStates kvstore (str path) (boolean dump-optimizer))))))
 
 (defn load-optimizer-states
-  "Gives the keys in the file `fname` the states in it, and returns `kvstore`. States of other keys start anew; an
-  optimizer in the file becomes the one of `kvstore`.
+  "Sets the optimizer states of the keys in the file `fname`, and returns `kvstore`. The states of
+  other keys start anew. An optimizer in the file becomes the optimizer of `kvstore`.
 
-  The next update of a key gives the bits that it would have given then. Throws \"Invalid filename\", code `:invalid-argument` when there is no optimizer or the states are another one's,
-  code `:key-not-found`, `:spec-mismatch`, `:io` or `:corrupt`; nothing has changed then.
+  The next update of a key gives the same bits that it would have given when the file was written.
+  Throws
+
+  - \"Invalid filename\";
+  - code `:invalid-argument` if neither the store nor the file has an optimizer, or the states
+    belong to
+    another optimizer;
+  - code `:key-not-found` if a key in the file is not initialized;
+  - code `:spec-mismatch` if a state does not match the shape or dtype of its weight;
+  - code `:io` or `:corrupt` if the file cannot be read or is damaged.
+
+  If it throws, `kvstore` is unchanged.
 
       (let [f (java.io.File/createTempFile \"sgd\" \".states\")]
         (save-optimizer-states kv f)

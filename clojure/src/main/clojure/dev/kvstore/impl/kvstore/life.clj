@@ -1,9 +1,10 @@
 (ns dev.kvstore.impl.kvstore.life
-  "A store from its making to its end, and what there is to know; offered by org.apache.clojure-mxnet.kvstore.
+  "Creating and closing stores, and information. org.apache.clojure-mxnet.kvstore exports these
+  functions.
 
-    create dispose type                         a store's life
-    doctor stats                                this machine; numbers of a store and of native memory
-    soft-cap set-soft-cap trim register-mxbean  limits of native memory, and who sees it"
+    create dispose type                         creating and closing a store; its type
+    doctor stats                                this machine; statistics of stores and native memory
+    soft-cap set-soft-cap trim register-mxbean  limits and monitoring of native memory"
   (:refer-clojure :exclude [type])
   (:require [clojure.string :as string]
             [dev.kvstore.impl.datafy :as datafy]
@@ -16,11 +17,11 @@
 (set! *warn-on-reflection* true)
 
 (defn create
-  "Returns a new store of the kind `name`, \"local\" by default.
+  "Returns a new store of the type `name`, \"local\" by default.
 
-  \"local\" sums on the host, \"device\" where the values of a key are; the result is the same. Throws code
-  `:invalid-argument`, listing the kinds that there are, for a name that is none of them, and code
-  `:unsupported` for a kind that is not built in yet.
+  \"local\" sums values on the host, \"device\" on the device of the values. The result is the
+  same. Throws code `:invalid-argument` if the type is unknown; the message lists the known types.
+  Throws code `:unsupported` if this version does not support the type.
 
       (with-open [kv (create \"device\")] (type kv)) ;=> \"device\""
   (^dev.kvstore.KVStore [] (create "local"))
@@ -29,27 +30,29 @@
    (errors/guard (KVStore/create (clojure.core/name name)))))
 
 (defn dispose
-  "Frees `kvstore`, or a snapshot, and all it holds, and returns nil. Doing so twice is fine; any use of it is code
-  `:closed` then. `with-open` disposes.
+  "Closes `kvstore`, or a snapshot, and returns nil. Closing it again does nothing; any other use
+  then throws code `:closed`. `with-open` closes it, too.
 
-  Waits for the checkpoints of a store, and throws the failure of a checkpoint that no call has reported. Never
-  throws for a snapshot.
+  Waits for the checkpoints of a store. Throws the failure of a checkpoint if no call has reported
+  it yet. Never throws for a snapshot.
 
       (dispose (create)) ;=> nil"
   [^AutoCloseable kvstore]
   (errors/guard (.close kvstore)))
 
 (defn type
-  "Returns the kind of `kvstore` in lower case. Never throws for a store, disposed or not.
+  "Returns the type of `kvstore` in lower case. Never throws for a store, open or closed.
 
       (type (create \"LOCAL\")) ;=> \"local\""
   [^KVStore kvstore]
   (errors/guard (.type kvstore)))
 
 (defn doctor
-  "Returns a map of what this library found on this machine, in words, and why something is missing.
+  "Returns a map of what this library found on this machine, as strings, and why a part is not
+  available.
 
-  The files tried for the native library, its version, devices, memory in use. It never throws.
+  It contains the files that were tried for the native library, its version, the devices and the
+  memory in use. It never throws.
 
       (string? (:platform (doctor))) ;=> true"
   []
@@ -59,15 +62,28 @@
                  (Doctor/report))))
 
 (defn stats
-  "Returns numbers about `kvstore`, which may be a snapshot, or about all native memory, as a map.
+  "Returns the statistics of `kvstore`, a store or a snapshot, as a map. Without `kvstore`, returns
+  the usage of native memory.
 
-  Of a store: its `:type`, `:bytes` of all values, `:state-bytes` of what an optimizer keeps, and `:keys`,
-  a map of key to `:shape`, `:dtype`, `:context`, `:bytes`, `:state-bytes` and `:pushes`, the number of
-  pushes that have changed it, in the order of their init. Without a store: `:live-bytes` in use,
-  `:pooled-bytes` kept for reuse, the `:soft-cap`, how many arrays and stores are `:open`, how many were
-  `:collected-unclosed`, by the garbage collector, and `:devices`, a map of \"cpu(0)\" and the name of every GPU
-  to the `:live-bytes` and `:pooled-bytes` there, of a GPU also `:total-bytes`, all that it has. An updater may
-  call it. Throws code `:closed` when `kvstore` was disposed.
+  The statistics of a store are
+
+  - `:type`;
+  - `:bytes`, the size of all values, and `:state-bytes`, the size of all optimizer states;
+  - `:keys`, a map from each key to its `:shape`, `:dtype`, `:context`, `:bytes`, `:state-bytes`
+    and
+    `:pushes` (the number of pushes that have changed it), in the order of initialization.
+
+  The usage of native memory is
+
+  - `:live-bytes`, which are in use, and `:pooled-bytes`, which are kept for reuse;
+  - `:soft-cap`, the limit of host memory;
+  - `:open`, the number of open arrays and stores, and `:collected-unclosed`, the number that was
+    garbage-collected without having been closed;
+  - `:devices`, a map from \"cpu(0)\" and the name of each GPU to its `:live-bytes`,
+    `:pooled-bytes` and,
+    for a GPU, `:total-bytes`.
+
+  An updater may call this. Throws code `:closed` if `kvstore` is closed.
 
       (:bytes (stats (init (create) \"w\" (ndarray/ones [2 3])))) ;=> 24"
   ([] (errors/guard (memory/of-process)))
@@ -82,21 +98,22 @@
         :keys keys}))))
 
 (defn soft-cap
-  "Returns how many bytes of the host's memory arrays and stores may use together; GPUs have what they have.
+  "Returns the limit of the host memory of all arrays and stores, in bytes. The limit of a GPU is
+  its own memory.
 
-  The cap includes memory kept for reuse, which is freed first. An allocation beyond the cap runs a
-  garbage collection, then throws code `:out-of-memory`. The cap is the system property
-  dev.kvstore.softCap, or 80 percent of the memory of the machine or container. Throws code
-  `:invalid-argument` when the property is not a size.
+  The cap includes free memory that is kept for reuse; the library releases that memory first. An
+  allocation beyond the cap runs a garbage collection, then throws code `:out-of-memory`. The cap
+  is the system property dev.kvstore.softCap, or 80 percent of the memory of the machine or
+  container. Throws code `:invalid-argument` if the property is not a size.
 
       (pos? (soft-cap)) ;=> true"
   []
   (errors/guard (NativeMemory/softCap)))
 
 (defn set-soft-cap
-  "Sets the `soft-cap` to `num-bytes`, and returns nil. Arrays that exist are not touched.
+  "Sets the `soft-cap` to `num-bytes`, and returns nil. Existing arrays are not affected.
 
-  Throws \"Invalid soft cap\" when it is no integer above 0.
+  Throws \"Invalid soft cap\" if `num-bytes` is not an integer above 0.
 
       (set-soft-cap (soft-cap)) ;=> nil"
   [num-bytes]
@@ -104,18 +121,21 @@
   (errors/guard (NativeMemory/setSoftCap (long num-bytes))))
 
 (defn trim
-  "Gives the native memory that is kept for reuse back to the operating system, and returns nil.
+  "Returns the free native memory that is kept for reuse to the operating system. The result is
+  nil.
 
-  Throws code `:backend` when the native library cannot be loaded, as every first call does.
+  Throws code `:backend` if the native library cannot be loaded.
 
       (trim) ;=> nil"
   []
   (errors/guard (NativeMemory/trim)))
 
 (defn register-mxbean
-  "Shows `stats` and the `soft-cap` to monitoring tools as the MXBean dev.kvstore:type=NativeMemory.
+  "Registers the MXBean dev.kvstore:type=NativeMemory, which shows `stats` and the `soft-cap` to
+  monitoring tools.
 
-  Returns nil; harmless when repeated. Throws code `:internal` when the platform refuses it.
+  Returns nil. Calling this again has no effect. Throws code `:internal` if the platform rejects
+  the bean.
 
       (register-mxbean) ;=> nil"
   []

@@ -1,7 +1,7 @@
 (ns dev.kvstore.impl.kvstore.rows
-  "Some rows of what is in a store; offered by org.apache.clojure-mxnet.kvstore.
+  "Reading rows of stored values. org.apache.clojure-mxnet.kvstore exports this function.
 
-    row-sparse-pull   reads rows of a value"
+    row-sparse-pull   returns rows of a value"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.lists :as lists]
             [dev.kvstore.impl.ndarray.sparse :as sparse]
@@ -12,13 +12,13 @@
 (set! *warn-on-reflection* true)
 
 (defn row-sparse-pull
-  "Returns rows of the newest value of the key `ks` in `kvstore`: those with the
-  indices `row-ids`, a list of integers
-  or a long[], in any order and any number of times.
+  "Returns rows of the newest value of the key `ks` in `kvstore`: those with the indices `row-ids`,
+  a list of integers or a long[], in any order and possibly with duplicates.
 
-  The result has each of them once, ascending, also those that are 0. It costs what these rows cost. For a
-  list of keys, with as many `row-ids`, it is a vector. Throws \"Invalid keys\", \"Invalid row-ids\", code
-  `:key-not-found`, code `:length-mismatch`, and code `:invalid-argument` for a number that is no row of the value.
+  The result contains each requested row once, in ascending order, including rows of zeros. The
+  cost depends on the number of requested rows. For a list of keys, with as many `row-ids`, the
+  result is a vector. Throws \"Invalid keys\", \"Invalid row-ids\", code `:key-not-found`, code
+  `:length-mismatch`, and code `:invalid-argument` if a row index is negative or too large.
 
       (ndarray/row-indices (row-sparse-pull kv \"a\" [1 0 0])) ;=> [0 1]
       (row-sparse-pull kv [\"a\" \"b\"] [[1] [2 0]])"

@@ -1,10 +1,10 @@
 (ns dev.kvstore.impl.kvstore.rules
-  "What a push does to a value; offered by org.apache.clojure-mxnet.kvstore.
+  "Settings for pushes. org.apache.clojure-mxnet.kvstore exports these functions.
 
-    set-updater set-optimizer              a function of the caller's, or an update rule
-    hyper-parameters set-hyper-parameters  of the rule, while it runs
-    set-gradient-compression               one or two bits an element
-    clip-global-norm set-clip-global-norm  a bound of the norm of a push"
+    set-updater set-optimizer              a function of the caller, or an optimizer
+    hyper-parameters set-hyper-parameters  the hyper-parameters of the store's optimizer
+    set-gradient-compression               compression to one or two bits per element
+    clip-global-norm set-clip-global-norm  the bound of the global norm of a push"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.updater :as updater])
@@ -28,17 +28,19 @@
            (not (instance? IPending f)))))
 
 (defn set-updater
-  "Makes `f` what happens to a pushed sum, and returns `kvstore`. With nil the sum replaces the value again.
+  "Makes `f` the updater of later pushes, and returns `kvstore`. If `f` is nil, pushed sums replace
+  the stored values.
 
-  `f` is called as (f key pushed stored), once per key and push, in the thread that pushes; it changes the
-  array `stored` in place and its result is ignored. Both arrays end with the call. When it throws, the
-  key keeps its value and the caller of push gets that very object. Inside it, pull gives the last
-  committed value of any key; push, init, remove and the setters of the same store are code
-  `:invalid-argument`, and waiting for another thread that calls them may never end. Throws
-  \"Invalid updater\" unless `f` is nil or a function. Keywords, symbols and collections are rejected.
+  The store calls (f key pushed stored) once per key and push, in the thread that pushes. `f`
+  changes the array `stored` in place; its result is ignored. Both arrays are closed when `f`
+  returns. If `f` throws, the key keeps its value, and push throws the same exception object.
+  Inside `f`, pull returns the last committed value of any key. Calling push, init, remove or a
+  setter of the same store throws code `:invalid-argument`. `f` must not wait for another thread
+  that makes such a call, because that may deadlock. Throws \"Invalid updater\" unless `f` is nil
+  or a function. Keywords, symbols and collections are rejected.
 
-  The store keeps `f`. A store that `f` refers to, as one that closes over it does, is therefore never
-  collected: dispose such a store.
+  The store keeps `f` alive. If `f` refers to the store, for example by closing over it, the
+  garbage collector cannot release the store: close such a store yourself.
 
       (set-updater kv (fn [_ pushed stored] (ndarray/+= stored pushed)))"
   ^dev.kvstore.KVStore [^KVStore kvstore f]
@@ -46,9 +48,10 @@
   (errors/guard (.setUpdater kvstore (some-> f updater/java))))
 
 (defn set-optimizer
-  "Makes `optimizer` what happens to a pushed sum, with a new state for every key; returns `kvstore`.
+  "Makes `optimizer` the optimizer of later pushes, with a new state for every key, and returns
+  `kvstore`.
 
-  Throws \"Invalid optimizer\" for what the optimizer namespace did not make.
+  Throws \"Invalid optimizer\" for anything that the optimizer namespace did not create.
 
       (set-optimizer kv (optimizer/sgd {:learning-rate 0.1}))"
   ^dev.kvstore.KVStore [^KVStore kvstore ^Optimizer optimizer]
@@ -56,10 +59,11 @@
   (errors/guard (.setOptimizer kvstore optimizer)))
 
 (defn hyper-parameters
-  "Returns the hyper-parameters of the optimizer that runs on `kvstore`, which may be a snapshot, as a map of keyword
-  to number.
+  "Returns the hyper-parameters of the optimizer of `kvstore`, a store or a snapshot, as a map of
+  keywords to numbers.
 
-  Throws code `:invalid-argument` when it has none, and code `:closed` when `kvstore` was disposed.
+  Throws code `:invalid-argument` if there is no optimizer, and code `:closed` if `kvstore` is
+  closed.
 
       (:momentum (hyper-parameters (set-optimizer (create) (optimizer/sgd {:momentum 0.5})))) ;=> 0.5"
   [kvstore]
@@ -70,12 +74,12 @@
         (.hyperParameters ^KVStore kvstore)))))
 
 (defn set-hyper-parameters
-  "Changes hyper-parameters of the optimizer that runs on `kvstore`, all or none, and returns `kvstore`.
+  "Changes hyper-parameters of the optimizer of `kvstore`, all or none, and returns `kvstore`.
 
-  `changed` maps keywords to numbers, or to booleans for boolean options. The names are those of the
-  optimizer namespace, also `:lr`. States and counts are kept. Throws \"Invalid hyper-parameters\" for
-  anything else, and code `:invalid-argument` when there is no optimizer, when it has no such hyper-parameter,
-  and for a number that it cannot have.
+  `changed` maps keywords to numbers, or to booleans for boolean options. The names are those of
+  the optimizer namespace, including `:lr`. States and update counts stay. Throws \"Invalid
+  hyper-parameters\" for anything else. Throws code `:invalid-argument` if there is no optimizer,
+  if it has no such hyper-parameter, or if a number is out of range.
 
       (set-hyper-parameters kv {:learning-rate 0.001})"
   ^dev.kvstore.KVStore [^KVStore kvstore changed]
@@ -85,13 +89,15 @@
   (errors/guard (.setHyperParameters kvstore (hyper-parameters/native-values changed))))
 
 (defn set-gradient-compression
-  "Compresses the values of every push from now on, and returns `kvstore`. With nil they are pushed whole again.
+  "Compresses the values of all later pushes, and returns `kvstore`. nil turns compression off.
 
-  `params` is a map of `:type`, :2bit or :1bit, and `:threshold`, a number above 0, 0.5 by default. For each key
-  and each position in the list of its values a residual is kept. An element is added to it, what is pushed is
-  what its code means, and that is taken off the residual. :2bit means the threshold for a residual of at least
-  that, its negative for one of at most that, and otherwise 0; :1bit means 1 for a residual above the
-  threshold, and otherwise -1. Integers cannot be compressed: pushing them is code `:invalid-argument` then.
+  `params` is a map of `:type`, :2bit or :1bit, and `:threshold`, a number above 0, 0.5 by
+  default. The store keeps a residual for each key and each position in the list of its values.
+  Compression adds each pushed element to its residual, encodes the residual as one of a few
+  numbers, pushes that number, and subtracts it from the residual. :2bit pushes the threshold if
+  the residual is at least the threshold, its negative if the residual is at most the negative
+  threshold, and 0 otherwise. :1bit pushes 1 if the residual is above the threshold, and -1
+  otherwise. Integers cannot be compressed: pushing them then throws code `:invalid-argument`.
   Throws \"Invalid gradient compression\" for anything else.
 
       (let [kv (init (create) \"w\" (ndarray/zeros [2]))]
@@ -109,13 +115,15 @@
                     (.clearGradientCompression kvstore)))))
 
 (defn set-clip-global-norm
-  "Scales the sums of every push from now on, so that the Euclidean norm over all keys of the push is at most
-  `bound`, and returns `kvstore`. nil removes the bound. The factor is `bound / (norm + 1e-8)`.
+  "Clips the sums of all later pushes by the global norm: scales them so that the Euclidean norm
+  over all keys of a push is at most `bound`. Returns `kvstore`. nil turns clipping off. The
+  factor is `bound / (norm + 1e-8)`.
 
-  Each push has a norm of its own, so the gradients of a model belong in one push. An optimizer or updater
-  gets the clipped sums; `:rescale-grad` comes after. A norm that is not finite clips nothing. Integers cannot be
-  clipped: pushing them is code `:invalid-argument` then, and so is a bound that is not a finite number above 0,
-  or one beside gradient compression. Throws \"Invalid bound of the norm\" for anything else.
+  Each push has its own norm, so push all gradients of a model in one call. The store clips before
+  the optimizer or updater runs, and before `:rescale-grad` is applied. A norm that is NaN or
+  infinite does not clip. Integers cannot be clipped: pushing them then throws code
+  `:invalid-argument`. Throws code `:invalid-argument` if `bound` is not a finite number above 0,
+  or if gradient compression is on. Throws \"Invalid bound of the norm\" for anything else.
 
       (let [kv (init (create) {\"a\" (ndarray/zeros [1]) \"b\" (ndarray/zeros [1])})]
         (set-clip-global-norm kv 5)
@@ -128,9 +136,9 @@
                   (.clearClipGlobalNorm kvstore))))
 
 (defn clip-global-norm
-  "Returns the bound of the norm of a push to `kvstore`, or nil if there is none.
+  "Returns the bound of the global norm of pushes to `kvstore`, or nil if clipping is off.
 
-  Throws code `:closed` when `kvstore` was disposed.
+  Throws code `:closed` if `kvstore` is closed.
 
       (clip-global-norm (set-clip-global-norm (create) 5)) ;=> 5.0"
   [^KVStore kvstore]

@@ -1,9 +1,9 @@
 (ns dev.kvstore.impl.kvstore.snapshots
-  "All that a store holds at one moment; offered by org.apache.clojure-mxnet.kvstore.
+  "Snapshots of stores. org.apache.clojure-mxnet.kvstore exports these functions.
 
-    snapshot rollback                            a store at one moment, and back to it
-    snapshot-keys snapshot-value snapshot-state  what is in one; also `stats` and `hyper-parameters`
-    snapshot-diff snapshot=                      two of them beside each other"
+    snapshot rollback                            taking a snapshot, and rolling back to it
+    snapshot-keys snapshot-value snapshot-state  its contents; see also `stats` and `hyper-parameters`
+    snapshot-diff snapshot=                      comparing two snapshots"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.pairs :as pairs])
   (:import (dev.kvstore KVStore OptimizerState Snapshot)))
@@ -11,25 +11,28 @@
 (set! *warn-on-reflection* true)
 
 (defn snapshot
-  "Returns all that `kvstore` holds at this moment: values, the optimizer with its states and counts, the
-  compression. Nothing is copied for it.
+  "Returns a snapshot of `kvstore`: its values, the optimizer with its states and update counts,
+  and the compression at this moment. Copies no values.
 
-  A call of another thread that changes several keys is in it whole or not at all. A key that changes afterwards
-  needs memory of its own, as long as the snapshot is open: close it with `with-open` or `dispose`. Throws
-  code `:poisoned` for a key that a panic has spoilt, code `:invalid-argument` from inside an updater of
-  `kvstore`, and code `:closed` when `kvstore` was disposed.
+  A concurrent call that changes several keys is contained completely or not at all. While the
+  snapshot is open, each key that changes needs memory for its new value, so close it with
+  `with-open` or `dispose`. Throws code `:poisoned` if an earlier update of a key was interrupted
+  by a panic, code `:invalid-argument` if an updater of `kvstore` makes the call, and code
+  `:closed` if `kvstore` is closed.
 
       (snapshot-keys (snapshot (init (create) \"w\" (ndarray/ones [2])))) ;=> [\"w\"]"
   ^dev.kvstore.Snapshot [^KVStore kvstore]
   (errors/guard (.snapshot kvstore)))
 
 (defn rollback
-  "Makes `kvstore` hold what `snapshot` does and nothing else, and returns `kvstore`. Nothing is copied.
+  "Replaces the contents of `kvstore` by those of `snapshot`, and returns `kvstore`. Copies no
+  values.
 
-  The next steps give the bits that they would have given then; keys that were made since are gone. The
-  snapshot may be another store's, or one from a file, which holds no updater: then `kvstore` keeps its own, and
-  having none is code `:invalid-argument`, as it is from inside an updater of `kvstore`. Throws \"Invalid
-  snapshot\" for anything else.
+  The next steps give the same bits that they would have given when the snapshot was taken. Keys
+  that were initialized since then are removed. The snapshot may come from another store or from a
+  file. A file contains no updater: `kvstore` keeps its own. Throws code `:invalid-argument` if
+  the snapshot needs an updater and `kvstore` has none, or if an updater of `kvstore` makes the
+  call. Throws \"Invalid snapshot\" for anything else.
 
       (let [kv (init (create) \"w\" (ndarray/zeros [2]))]
         (with-open [before (snapshot kv)]
@@ -41,14 +44,16 @@
   (errors/guard (.rollback kvstore snapshot)))
 
 (defn snapshot-keys
-  "Returns the keys of `snapshot` as a vector, in the order of their init. Throws code `:closed` when it was closed.
+  "Returns the keys of `snapshot` as a vector, in the order of initialization. Throws code
+  `:closed` if it is closed.
 
       (snapshot-keys (snapshot (create))) ;=> []"
   [^Snapshot snapshot]
   (errors/guard (vec (.keys snapshot))))
 
 (defn snapshot-value
-  "Returns the value of `key` in `snapshot` as a new array. Throws code `:key-not-found` when it has none.
+  "Returns the value of `key` in `snapshot` as a new array. Throws code `:key-not-found` if
+  `snapshot` has no such key.
 
       (ndarray/->vec (snapshot-value (snapshot (init (create) \"w\" (ndarray/ones [2]))) \"w\")) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [^Snapshot snapshot key]
@@ -56,9 +61,10 @@
     (errors/guard (.get snapshot key))))
 
 (defn snapshot-state
-  "Returns what the optimizer kept for `key` in `snapshot`, as a map: `:num-updates`, and `:arrays`, new ones, in the
-  order of the optimizer's formula; nil without an optimizer, and when it had not updated `key` yet. For a weight of
-  half precision its float32 copy comes first. Throws code `:key-not-found` when it has no such key.
+  "Returns the optimizer state of `key` in `snapshot` as a map: `:num-updates`, and `:arrays`, new
+  arrays in the order in which they appear in the optimizer's formula. For a half-precision
+  weight, the first array is its float32 copy. Returns nil if there is no optimizer or it had not
+  updated `key` yet. Throws code `:key-not-found` if `snapshot` has no such key.
 
       (with-open [before (snapshot (-> (create)
                                        (init \"w\" (ndarray/ones [2]))
@@ -74,8 +80,9 @@
            :arrays (vec (.arrays state))})))))
 
 (defn snapshot-diff
-  "Returns the keys whose value, optimizer state or residuals differ between `snapshot` and `other`, or that only
-  one of them has, as a vector. What the two share is not read. Throws code `:closed` when one was closed.
+  "Returns the keys that differ between `snapshot` and `other` as a vector: their value, optimizer
+  state or residual has different bits, or only one snapshot has the key. Data that both snapshots
+  share is not read. Throws code `:closed` if one of them is closed.
 
       (let [kv (init (create) [\"a\" \"b\"] [(ndarray/ones [2]) (ndarray/ones [2])])]
         (with-open [before (snapshot kv)
@@ -85,10 +92,11 @@
   (errors/guard (vec (.changedKeys snapshot other))))
 
 (defn snapshot=
-  "Do `snapshot` and `other` hold the same bits: keys in their order, values, states, optimizer, compression?
+  "Returns whether `snapshot` and `other` are equal bit for bit: keys and their order, values,
+  states, optimizer, compression.
 
-  A store that is rolled back to the one then goes on as it would with the other. Updaters are the same when
-  they are one object. Throws code `:closed` when one was closed.
+  A store that is rolled back to either of them behaves the same. Updaters are equal if they are
+  the same object. Throws code `:closed` if one of them is closed.
 
       (let [kv (create)] (snapshot= (snapshot kv) (snapshot kv))) ;=> true"
   [^Snapshot snapshot ^Snapshot other]

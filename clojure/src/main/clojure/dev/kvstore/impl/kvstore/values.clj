@@ -1,10 +1,10 @@
 (ns dev.kvstore.impl.kvstore.values
-  "What goes into a store and comes out of it; offered by org.apache.clojure-mxnet.kvstore.
+  "Storing and reading values. org.apache.clojure-mxnet.kvstore exports these functions.
 
-    init                   puts a value under a key
+    init                   stores a value under a new key
     push pull              sums values into a key; reads it
     pushpull broadcast     push then pull; init then pull
-    keys contains? remove  what is in the store"
+    keys contains? remove  the keys of a store"
   (:refer-clojure :exclude [contains? keys remove])
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.options :as options]
@@ -30,12 +30,12 @@
 (defn init
   "Stores a copy of the value of each key, and returns `kvstore`.
 
-  `ks` and `vs` have one of the four forms, or `key->value` is a map. Throws \"Invalid keys\", \"Invalid
-  values\", code `:length-mismatch`, and code `:key-exists` when a key is in the store already or stands
-  twice in the call, as one with a list of values does.
+  `ks` and `vs` have one of the four forms, or `key->value` is a map. Throws \"Invalid keys\",
+  \"Invalid values\", code `:length-mismatch`, and code `:key-exists` if a key is already
+  initialized or is twice in the call (a key with a list of several values is).
 
-  `:on-existing` in the map `opts` controls keys that are in the store: `:reject`, the default, fails;
-  `:keep`, which leaves them as they are; `:replace`, which removes them first.
+  `:on-existing` in the map `opts` decides what happens to keys that are already initialized:
+  `:reject`, the default, fails; `:keep` keeps their values; `:replace` removes the keys first.
 
       (init kv [\"c\" \"d\"] [(ndarray/ones [2]) (ndarray/zeros [3])])
       (init kv {:c (ndarray/zeros [2])} {:on-existing :keep})"
@@ -58,13 +58,15 @@
   (errors/guard (.push kvstore (pairs/names values) (pairs/values values) (int priority))))
 
 (defn push
-  "Sums the values of each key, gives the sum to the optimizer or updater, and returns `kvstore`.
+  "Sums the values of each key, passes the sum to the optimizer or updater, and returns `kvstore`.
 
-  With neither of them the sum becomes the value. Values may be rows (`ndarray/row-sparse-array`), which give
-  what whole arrays give, but for an optimizer with `:lazy-update`: it changes nothing but these rows. `ks` and `vs` have one of the four forms, or `key->value`
-  is a map. `priority`, 0 by default, is a hint for the order of network transfers. Throws \"Invalid keys\",
-  \"Invalid values\", \"Invalid priority\", code `:length-mismatch`, code `:key-not-found`, code
-  `:spec-mismatch` when a shape or dtype is not that of the key, and what an updater throws.
+  Without either, the sum replaces the stored value. Values may be row-sparse
+  (`ndarray/row-sparse-array`). They have the effect of their dense form, except with an optimizer
+  with `:lazy-update`, which changes only their rows. `ks` and `vs` have one of the four forms, or
+  `key->value` is a map. `priority`, 0 by default, is a hint for the order of network transfers.
+  Throws \"Invalid keys\", \"Invalid values\", \"Invalid priority\", code `:length-mismatch`, code
+  `:key-not-found`, code `:spec-mismatch` if a shape or dtype differs from that of the stored
+  value, and what an updater throws.
 
       (push kv \"a\" (ndarray/ones [2]))
       (push kv [\"a\" \"b\"] [[x0 x1] [y0 y1]] 1)"
@@ -94,11 +96,12 @@
 (defn pull
   "Writes the newest value of each key into each of its `outs`, and returns `kvstore`.
 
-  `ks` and `outs` have one of the four forms, or `key->out` is a map; an out receives the value in its own
-  dtype and context. With keys alone it returns new arrays instead: one for a key, a vector for a
-  list of keys. `priority`, 0 by default, is a hint for the order of network transfers. Throws
-  \"Invalid keys\", \"Invalid outs\", \"Invalid priority\", code `:length-mismatch`, code `:key-not-found`, and
-  code `:spec-mismatch` when a shape is not that of the key.
+  `ks` and `outs` have one of the four forms, or `key->out` is a map. The value is converted to
+  the dtype and context of the out. With keys alone, returns new arrays instead: one for a key, a
+  vector for a list of keys. `priority`, 0 by default, is a hint for the order of network
+  transfers. Throws \"Invalid keys\", \"Invalid outs\", \"Invalid priority\", code
+  `:length-mismatch`, code `:key-not-found`, and code `:spec-mismatch` if a shape differs from
+  that of the stored value.
 
       (pull kv \"a\" out)
       (pull kv [\"a\" \"b\"] [[a0 a1] [b0 b1]])
@@ -127,11 +130,12 @@
                (pairs/names outs) (pairs/arrays outs) (int priority))))
 
 (defn pushpull
-  "Pushes `vs`, pulls into `outs`, and returns `kvstore`. Without `outs` the values receive the result.
+  "Pushes `vs`, pulls into `outs`, and returns `kvstore`. Without `outs`, the result is written
+  into the values.
 
-  `ks` and `vs`, `ks` and `outs`, and `priority` are those of `push` and `pull`; the maps `key->value` and
-  `key->out` are what to push and where to pull. Errors are those of `push` and `pull`; both are checked
-  before the push.
+  `ks` and `vs`, `ks` and `outs`, and `priority` are as for `push` and `pull`. The map
+  `key->value` contains the values to push, and `key->out` the arrays to pull into. Errors are
+  those of `push` and `pull`; both are checked before the push.
 
       (pushpull kv \"a\" [g0 g1] [w0 w1])
       (pushpull kv {\"a\" [g0 g1]} {\"a\" w0} 1)"
@@ -164,10 +168,11 @@
                 (pairs/names outs) (pairs/arrays outs) (int 0))))
 
 (defn broadcast
-  "Puts a value under each key, as `init` does, pulls it into `outs`, and returns `kvstore`.
+  "Stores a value under each new key, like `init`, pulls it into `outs`, and returns `kvstore`.
 
-  `ks` and `vs`, and `ks` and `outs`, have one of the four forms; the maps `key->value` and `key->out` are
-  what to put and where to pull. Errors are those of `init` and `pull`.
+  `ks` and `vs`, and `ks` and `outs`, have one of the four forms. The map `key->value` contains
+  the values to store, and `key->out` the arrays to pull into. Errors are those of `init` and
+  `pull`.
 
       (broadcast kv \"w\" weights [w0 w1])
       (broadcast kv {:v weights} {:v [w0 w1]})"
@@ -177,16 +182,17 @@
    (broadcast-pairs kvstore (pairs/pairs ks vs "values") (pairs/pairs ks outs "outs"))))
 
 (defn keys
-  "Returns the keys in `kvstore` as a vector of strings, in the order of their init.
+  "Returns the keys of `kvstore` as a vector of strings, in the order of initialization.
 
-  Throws code `:closed` when `kvstore` was disposed.
+  Throws code `:closed` if `kvstore` is closed.
 
       (keys (init (create) [\"b\" \"a\"] (repeat 2 (ndarray/ones [2])))) ;=> [\"b\" \"a\"]"
   [^KVStore kvstore]
   (errors/guard (vec (.keys kvstore))))
 
 (defn contains?
-  "Is the key `k` in `kvstore`? Throws \"Invalid keys\" when `k` is no key.
+  "Returns whether the key `k` of `kvstore` is initialized. Throws \"Invalid keys\" if `k` is not a
+  key.
 
       (contains? (create) :a) ;=> false"
   [^KVStore kvstore k]
@@ -194,9 +200,10 @@
     (errors/guard (.contains kvstore key-name))))
 
 (defn remove
-  "Removes `ks`, one key or a list, with all their data, and returns `kvstore`.
+  "Removes `ks`, one key or a list of keys, with their values and optimizer states, and returns
+  `kvstore`.
 
-  Throws \"Invalid keys\" and code `:key-not-found`.
+  Throws \"Invalid keys\", and code `:key-not-found` if a key is not initialized.
 
       (remove kv [\"a\" \"b\"])"
   ^dev.kvstore.KVStore [^KVStore kvstore ks]

@@ -1,8 +1,9 @@
 (ns dev.kvstore.impl.kvstore.workers
-  "A store among others that share its values; offered by org.apache.clojure-mxnet.kvstore.
+  "The worker processes that share a store. org.apache.clojure-mxnet.kvstore exports these
+  functions.
 
-    rank num-workers                 which of how many
-    barrier set-barrier-before-exit  waiting for the others
+    rank num-workers                 the rank of this process; the number of workers
+    barrier set-barrier-before-exit  waiting for the other workers
     num-dead-node send-command-to-servers"
   (:require [dev.kvstore.impl.errors :as errors])
   (:import (dev.kvstore KVStore)))
@@ -10,36 +11,39 @@
 (set! *warn-on-reflection* true)
 
 (defn rank
-  "Returns the number of this worker among all that share `kvstore`, from 0; 0 on one machine.
+  "Returns the rank of this process among the workers that share `kvstore`. Ranks start at 0; a
+  store of one process has rank 0.
 
-  Throws code `:closed` when `kvstore` was disposed.
+  Throws code `:closed` if `kvstore` is closed.
 
       (rank (create)) ;=> 0"
   [^KVStore kvstore]
   (errors/guard (.rank kvstore)))
 
 (defn num-workers
-  "Returns how many workers share `kvstore`; 1 on one machine.
+  "Returns the number of workers that share `kvstore`; 1 for a store of one process.
 
-  Throws code `:closed` when `kvstore` was disposed.
+  Throws code `:closed` if `kvstore` is closed.
 
       (num-workers (create)) ;=> 1"
   [^KVStore kvstore]
   (errors/guard (.numWorkers kvstore)))
 
 (defn barrier
-  "Waits until every worker has come here, and returns `kvstore`. On one machine it returns at once.
+  "Waits until every worker has called `barrier`, and returns `kvstore`. Returns immediately for a
+  store of one process.
 
-  Throws code `:closed` when `kvstore` was disposed.
+  Throws code `:closed` if `kvstore` is closed.
 
       (barrier kv)"
   ^dev.kvstore.KVStore [^KVStore kvstore]
   (errors/guard (.barrier kvstore)))
 
 (defn set-barrier-before-exit
-  "Says by `barrier-before-exit` whether a worker that leaves waits for the others, and returns `kvstore`.
+  "Sets whether closing `kvstore` waits for the other workers: `barrier-before-exit` is true or
+  false. Returns `kvstore`.
 
-  Throws \"Invalid barrier-before-exit\" when it is no boolean.
+  Throws \"Invalid barrier-before-exit\" if it is not a boolean.
 
       (set-barrier-before-exit kv false)"
   ^dev.kvstore.KVStore [^KVStore kvstore barrier-before-exit]
@@ -47,10 +51,10 @@
   (errors/guard (.setBarrierBeforeExit kvstore (boolean barrier-before-exit))))
 
 (defn num-dead-node
-  "Returns how many nodes of the group `node-id` of `kvstore` are dead (1 scheduler, 2 servers, 4 workers, or
-  a sum of these).
+  "Returns the number of dead processes of `kvstore` in the group `node-id`: 1 selects the
+  scheduler, 2 the servers, 4 the workers, and a sum of these selects several groups.
 
-  On one machine it is 0. Throws \"Invalid node-id\" when it is no integer.
+  It is 0 for a store of one process. Throws \"Invalid node-id\" if `node-id` is not an integer.
 
       (num-dead-node (create) 4) ;=> 0"
   [^KVStore kvstore node-id]
@@ -58,9 +62,10 @@
   (errors/guard (.numDeadNode kvstore (int node-id))))
 
 (defn send-command-to-servers
-  "Sends the command `head`, an integer, with the string `body` to every server; returns `kvstore`.
+  "Sends the command `head`, an integer, with the string `body` to every server, and returns
+  `kvstore`.
 
-  On one machine there are none. Throws \"Invalid head\" and \"Invalid body\".
+  Does nothing if there are no servers. Throws \"Invalid head\" and \"Invalid body\".
 
       (send-command-to-servers kv 7 \"hello\")"
   ^dev.kvstore.KVStore [^KVStore kvstore head body]

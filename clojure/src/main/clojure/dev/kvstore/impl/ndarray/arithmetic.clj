@@ -1,12 +1,13 @@
 (ns dev.kvstore.impl.ndarray.arithmetic
-  "Arithmetic and comparison, element by element; offered by org.apache.clojure-mxnet.ndarray.
+  "Element-wise arithmetic and comparison. org.apache.clojure-mxnet.ndarray exports these
+  functions.
 
     + - * div / % ** power maximum minimum        new arrays
     > >= < <= equal not-equal                     new arrays of ones and zeros
     += -= *= div= %= **=                          in place
 
-  Two arrays need the same shape and dtype, but comparisons stretch an axis of length 1. A number takes
-  the array's dtype first: with integers it loses its fraction."
+  Two arrays need the same shape and dtype. Comparisons also broadcast dimensions of size 1. A
+  number is first converted to the array's dtype, so for an integer array it is truncated."
   (:refer-clojure :exclude [+ - * / > >= < <=])
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.numbers :as numbers]
@@ -34,7 +35,8 @@
     (.applyReversed a op (double x))))
 
 (defn- binary
-  "Returns a new array of `op` on the elements of `a` and `b`, of which one may be a number."
+  "Returns a new array with `op` applied to the elements of `a` and `b`. One of them may be a
+  number."
   ^NDArray [^BinaryOp op a b]
   (errors/guard
     (cond
@@ -44,7 +46,8 @@
       :else (errors/reject "operand" "an NDArray on one side at least" a))))
 
 (defn- assign
-  "Writes `op` on the elements of the array `a` and `b`, an array or a number, into `a` and returns it."
+  "Applies `op` to the elements of the array `a` and of `b`, an array or a number. Writes the
+  results to `a` and returns it."
   ^NDArray [^BinaryOp op ^NDArray a b]
   (errors/guard
     (cond
@@ -55,7 +58,7 @@
 (defn +
   "Returns a new array of the sums of `a` and `b`.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (+ (ones [2]) 2)) ;=> [3.0 3.0]"
   ^dev.kvstore.NDArray [a b]
@@ -64,7 +67,7 @@
 (defn -
   "Returns a new array of the differences of `a` and `b`.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (- (ones [2]) 2)) ;=> [-1.0 -1.0]"
   ^dev.kvstore.NDArray [a b]
@@ -73,7 +76,7 @@
 (defn *
   "Returns a new array of the products of `a` and `b`.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (* (ones [2]) 2)) ;=> [2.0 2.0]"
   ^dev.kvstore.NDArray [a b]
@@ -82,8 +85,8 @@
 (defn div
   "Returns a new array of the quotients of `a` and `b`.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
-  Integers divide without a fraction; code `:invalid-argument` when one of them is divided by zero.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ. Integer
+  division truncates. Throws code `:invalid-argument` if an integer is divided by zero.
 
       (->vec (div (ones [2]) 2)) ;=> [0.5 0.5]"
   ^dev.kvstore.NDArray [a b]
@@ -92,8 +95,8 @@
 (defn /
   "Returns a new array of the quotients of `a` and `b`. The same as `div`.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
-  Integers divide without a fraction; code `:invalid-argument` when one of them is divided by zero.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ. Integer
+  division truncates. Throws code `:invalid-argument` if an integer is divided by zero.
 
       (->vec (/ (ones [2]) 2)) ;=> [0.5 0.5]"
   ^dev.kvstore.NDArray [a b]
@@ -102,7 +105,7 @@
 (defn %
   "Returns a new array of the remainders of `a` and `b`, with the sign of the divisor.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (% (array [5 -5] [2]) 3)) ;=> [2.0 1.0]"
   ^dev.kvstore.NDArray [a b]
@@ -111,7 +114,7 @@
 (defn power
   "Returns a new array of `a` to the power of `b`.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (power 2 (array [3 5] [2]))) ;=> [8.0 32.0]"
   ^dev.kvstore.NDArray [a b]
@@ -120,25 +123,25 @@
 (defn **
   "Returns a new array of `a` to the power of `b`. The same as `power`.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (** (array [3 5] [2]) 2)) ;=> [9.0 25.0]"
   ^dev.kvstore.NDArray [a b]
   (binary BinaryOp/POW a b))
 
 (defn maximum
-  "Returns a new array of the greater of each `a` and `b`.
+  "Returns a new array of the maxima of `a` and `b`, element by element.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (maximum (array [-1 1] [2]) 0)) ;=> [0.0 1.0]"
   ^dev.kvstore.NDArray [a b]
   (binary BinaryOp/MAXIMUM a b))
 
 (defn minimum
-  "Returns a new array of the lesser of each `a` and `b`.
+  "Returns a new array of the minima of `a` and `b`, element by element.
 
-  `a` or `b` may be a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `a` or `b` may be a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (minimum (array [-1 1] [2]) 0)) ;=> [-1.0 0.0]"
   ^dev.kvstore.NDArray [a b]
@@ -147,8 +150,8 @@
 (defn >
   "Returns a new array with 1 where `a` is greater than `b`, else 0.
 
-  `a` or `b` may be a number; axes of length 1 are stretched. Throws code `:spec-mismatch` when the
-  arrays do not fit together.
+  `a` or `b` may be a number; dimensions of size 1 are broadcast. Throws code `:spec-mismatch` if
+  shapes or dtypes do not match.
 
       (->vec (> (array [1 2 3] [3]) 2)) ;=> [0.0 0.0 1.0]"
   ^dev.kvstore.NDArray [a b]
@@ -157,8 +160,8 @@
 (defn >=
   "Returns a new array with 1 where `a` is greater than or equal to `b`, else 0.
 
-  `a` or `b` may be a number; axes of length 1 are stretched. Throws code `:spec-mismatch` when the
-  arrays do not fit together.
+  `a` or `b` may be a number; dimensions of size 1 are broadcast. Throws code `:spec-mismatch` if
+  shapes or dtypes do not match.
 
       (->vec (>= (array [1 2 3] [3]) 2)) ;=> [0.0 1.0 1.0]"
   ^dev.kvstore.NDArray [a b]
@@ -167,8 +170,8 @@
 (defn <
   "Returns a new array with 1 where `a` is less than `b`, else 0.
 
-  `a` or `b` may be a number; axes of length 1 are stretched. Throws code `:spec-mismatch` when the
-  arrays do not fit together.
+  `a` or `b` may be a number; dimensions of size 1 are broadcast. Throws code `:spec-mismatch` if
+  shapes or dtypes do not match.
 
       (->vec (< (array [1 2 3] [3]) 2)) ;=> [1.0 0.0 0.0]"
   ^dev.kvstore.NDArray [a b]
@@ -177,8 +180,8 @@
 (defn <=
   "Returns a new array with 1 where `a` is less than or equal to `b`, else 0.
 
-  `a` or `b` may be a number; axes of length 1 are stretched. Throws code `:spec-mismatch` when the
-  arrays do not fit together.
+  `a` or `b` may be a number; dimensions of size 1 are broadcast. Throws code `:spec-mismatch` if
+  shapes or dtypes do not match.
 
       (->vec (<= (array [1 2 3] [3]) 2)) ;=> [1.0 1.0 0.0]"
   ^dev.kvstore.NDArray [a b]
@@ -187,8 +190,8 @@
 (defn equal
   "Returns a new array with 1 where `a` equals `b`, else 0.
 
-  `a` or `b` may be a number; axes of length 1 are stretched. Throws code `:spec-mismatch` when the
-  arrays do not fit together.
+  `a` or `b` may be a number; dimensions of size 1 are broadcast. Throws code `:spec-mismatch` if
+  shapes or dtypes do not match.
 
       (->vec (equal (array [1 2 3] [3]) 2)) ;=> [0.0 1.0 0.0]"
   ^dev.kvstore.NDArray [a b]
@@ -197,8 +200,8 @@
 (defn not-equal
   "Returns a new array with 1 where `a` does not equal `b`, else 0.
 
-  `a` or `b` may be a number; axes of length 1 are stretched. Throws code `:spec-mismatch` when the
-  arrays do not fit together.
+  `a` or `b` may be a number; dimensions of size 1 are broadcast. Throws code `:spec-mismatch` if
+  shapes or dtypes do not match.
 
       (->vec (not-equal (array [1 2 3] [3]) 2)) ;=> [1.0 0.0 1.0]"
   ^dev.kvstore.NDArray [a b]
@@ -207,7 +210,7 @@
 (defn +=
   "Adds `b` to `a` in place and returns `a`.
 
-  `b` is an array or a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `b` is an array or a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (+= (ones [2]) 2)) ;=> [3.0 3.0]"
   ^dev.kvstore.NDArray [a b]
@@ -216,16 +219,16 @@
 (defn -=
   "Subtracts `b` from `a` in place and returns `a`.
 
-  `b` is an array or a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `b` is an array or a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (-= (ones [2]) 2)) ;=> [-1.0 -1.0]"
   ^dev.kvstore.NDArray [a b]
   (assign BinaryOp/SUB a b))
 
 (defn *=
-  "Multiplies `a` with `b` in place and returns `a`.
+  "Multiplies `a` by `b` in place and returns `a`.
 
-  `b` is an array or a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `b` is an array or a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (*= (ones [2]) 2)) ;=> [2.0 2.0]"
   ^dev.kvstore.NDArray [a b]
@@ -234,17 +237,17 @@
 (defn div=
   "Divides `a` by `b` in place and returns `a`.
 
-  `b` is an array or a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
-  Code `:invalid-argument` when an integer is divided by zero.
+  `b` is an array or a number. Throws code `:spec-mismatch` if shapes or dtypes differ. Throws
+  code `:invalid-argument` if an integer is divided by zero.
 
       (->vec (div= (ones [2]) 2)) ;=> [0.5 0.5]"
   ^dev.kvstore.NDArray [a b]
   (assign BinaryOp/DIV a b))
 
 (defn %=
-  "Replaces `a` by its remainders on division by `b` in place and returns `a`.
+  "Replaces `a` by the remainders of its division by `b` and returns `a`.
 
-  `b` is an array or a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `b` is an array or a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (%= (array [5 -5] [2]) 3)) ;=> [2.0 1.0]"
   ^dev.kvstore.NDArray [a b]
@@ -253,7 +256,7 @@
 (defn **=
   "Raises `a` to the power of `b` in place and returns `a`.
 
-  `b` is an array or a number. Throws code `:spec-mismatch` when shapes or dtypes differ.
+  `b` is an array or a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
       (->vec (**= (array [3 5] [2]) 2)) ;=> [9.0 25.0]"
   ^dev.kvstore.NDArray [a b]

@@ -1,10 +1,10 @@
 (ns dev.kvstore.impl.ndarray.creation
-  "Arrays from shapes, numbers and other arrays; offered by org.apache.clojure-mxnet.ndarray.
+  "Creating arrays. org.apache.clojure-mxnet.ndarray exports these functions.
 
     empty zeros ones full arange    from a shape or a range
     array ->ndarray                 from numbers
     concatenate                     from arrays
-    host-data                       numbers as a primitive array, for `set` too"
+    host-data                       numbers as a primitive array; `set` uses it, too"
   (:refer-clojure :exclude [empty])
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.lists :as lists]
@@ -19,7 +19,7 @@
 (set! *warn-on-reflection* true)
 
 (defn- with-spec
-  "Calls `make` with the shape, the dtype and the context that `shape-vec` and `opts` ask for."
+  "Calls `make` with the shape, the dtype and the context of `shape-vec` and `opts`."
   [make shape-vec opts]
   (options/check opts [:ctx :dtype])
   (let [shape (shape/->shape shape-vec)
@@ -30,9 +30,9 @@
 (defn zeros
   "Returns a new array of zeros with the shape `shape-vec`.
 
-  `opts` are `:ctx`, the context, cpu(0) by default, and `:dtype`, float32 by default. Throws \"Invalid
-  shape\", \"Invalid context\", \"Invalid dtype\", code `:device-unavailable` for a device that this machine
-  does not have, and code `:out-of-memory`.
+  `opts` are `:ctx`, the context, cpu(0) by default, and `:dtype`, float32 by default. Throws
+  \"Invalid shape\", \"Invalid context\", \"Invalid dtype\", code `:device-unavailable` if this
+  machine has no such device, and code `:out-of-memory`.
 
       (->vec (zeros [2 2])) ;=> [0.0 0.0 0.0 0.0]"
   (^dev.kvstore.NDArray [shape-vec] (zeros shape-vec nil))
@@ -40,7 +40,8 @@
    (with-spec (fn [^Shape s ^DType d ^Context c] (NDArray/zeros s d c)) shape-vec opts)))
 
 (defn empty
-  "Returns a new array with the shape `shape-vec` for a caller who is going to fill it. It holds zeros.
+  "Returns a new array with the shape `shape-vec`, to be filled by the caller. Its elements are
+  zeros.
 
   `opts` and errors are those of `zeros`.
 
@@ -61,7 +62,8 @@
 (defn full
   "Returns a new array with the shape `shape-vec` and the number `value` in every element.
 
-  `opts` and errors are those of `zeros`; also throws \"Invalid value\" when `value` is no number.
+  `opts` and errors are those of `zeros`; also throws \"Invalid value\" if `value` is not a
+  number.
 
       (->vec (full [3] 2.5)) ;=> [2.5 2.5 2.5]"
   (^dev.kvstore.NDArray [shape-vec value] (full shape-vec value nil))
@@ -74,11 +76,11 @@
      shape-vec opts)))
 
 (defn host-data
-  "Returns the numbers in `source`, for an array of `dtype`, as a float[], double[], int[], long[] or byte[],
-  or as a buffer.
+  "Returns the numbers in `source` in a form that an array of `dtype` can be filled from: a
+  float[], double[], int[], long[] or byte[], or a buffer.
 
-  Arrays and buffers are returned unchanged. Of a list, integers become a long[], others a double[].
-  Throws \"Invalid source\" for anything else."
+  Arrays and buffers are returned unchanged. A list of integers becomes a long[], any other list
+  of numbers a double[]. Throws \"Invalid source\" for anything else."
   [source dtype]
   (if (or (instance? Buffer source)
           (contains? #{"[F" "[D" "[I" "[J" "[B"} (some-> source class .getName)))
@@ -104,12 +106,14 @@
     (NDArray/of ^Buffer data shape dtype ctx)))
 
 (defn array
-  "Returns a new array with the shape `shape-vec` that holds the numbers of `source-vec`, row by row.
+  "Returns a new array with the shape `shape-vec` and the numbers of `source-vec` in row-major
+  order.
 
   `source-vec` is a list of numbers, a float[], double[], int[], long[] or byte[], or a buffer of
-  java.nio: a FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer of numbers, or a ByteBuffer of the bytes of
-  the array, in the byte order of the machine. `opts` and errors are those of `zeros`; also throws
-  \"Invalid source\", or code `:length-mismatch` when the shape has another size.
+  java.nio: a FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer of numbers, or a ByteBuffer with
+  the bytes of the array, in the byte order of the machine. `opts` and errors are those of
+  `zeros`; also throws \"Invalid source\", and code `:length-mismatch` if the number of elements
+  does not match the shape.
 
       (->nd-vec (array [1 2 3 4] [2 2])) ;=> [[1.0 2.0] [3.0 4.0]]"
   (^dev.kvstore.NDArray [source-vec shape-vec] (array source-vec shape-vec nil))
@@ -122,7 +126,8 @@
     (cons (count listed) (nested-shape (first listed)))))
 
 (defn- rows
-  "The numbers of the nested `x` in one sequence; each level must be as long as `dims` says."
+  "Returns the numbers of the nested lists `x` in one sequence, or nil if a list does not have the
+  length in `dims`."
   [x [n & dims]]
   (if (nil? n)
     (when (number? x) [x])
@@ -135,8 +140,8 @@
 (defn ->ndarray
   "Returns a new array with the shape and the elements of the nested lists `nd-vec`.
 
-  `opts` are those of `zeros`. Throws \"Invalid N-D sequence\" when it is empty or ragged, or holds
-  something else than numbers.
+  `opts` are those of `zeros`. Throws \"Invalid N-D sequence\" if it is empty or ragged, or
+  contains anything but numbers.
 
       (shape-vec (->ndarray [[1 2 3] [4 5 6]])) ;=> [2 3]"
   (^dev.kvstore.NDArray [nd-vec] (->ndarray nd-vec nil))
@@ -150,9 +155,10 @@
 (defn arange
   "Returns a new array [n] of the numbers from `start` up to, but not including, `stop`.
 
-  `opts` are `:step` 1, `:repeat` 1 (how often each number stands there), `:ctx` and `:dtype` as for `zeros`.
-  Throws \"Invalid range\" when an argument is no number, \"Invalid repeat\" when that is no integer of 32
-  bits, and code `:invalid-argument` for an empty range.
+  `opts` are `:step`, 1 by default, `:repeat`, 1 by default (how many times each number is
+  repeated), `:ctx` and `:dtype` as for `zeros`. Throws \"Invalid range\" if an argument is not a
+  number, \"Invalid repeat\" if it is not a 32-bit integer, and code `:invalid-argument` if the
+  range is empty.
 
       (->vec (arange 0 1 {:step 0.5 :repeat 2})) ;=> [0.0 0.0 0.5 0.5]"
   (^dev.kvstore.NDArray [start stop] (arange start stop nil))
@@ -168,11 +174,12 @@
        (NDArray/arange (double start) (double stop) (double step) (int repeat) dtype ctx)))))
 
 (defn concatenate
-  "Joins the arrays in the list `ndarrays` along an axis.
+  "Concatenates the arrays in the list `ndarrays` along a dimension.
 
-  Without options the axis is 0; in the map `opts` it is `:axis`, 1 by default. `:always-copy` is accepted:
-  the result is a copy always. Throws \"Invalid arrays\", \"Invalid axis\", or code `:spec-mismatch` when
-  the arrays do not fit together.
+  Without `opts` this is dimension 0; in the map `opts` it is `:axis`, 1 by default.
+  `:always-copy` has no effect: the result is always a copy. Throws \"Invalid arrays\", \"Invalid
+  axis\", and code `:spec-mismatch` if the arrays differ in another dimension, in dtype or in
+  context.
 
       (shape-vec (concatenate [(ones [2 3]) (ones [1 3])])) ;=> [3 3]"
   (^dev.kvstore.NDArray [ndarrays] (concatenate ndarrays {:axis 0}))

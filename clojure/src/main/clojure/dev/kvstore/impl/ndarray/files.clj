@@ -1,9 +1,9 @@
 (ns dev.kvstore.impl.ndarray.files
-  "Files of arrays; offered by org.apache.clojure-mxnet.ndarray.
+  "Array files. org.apache.clojure-mxnet.ndarray exports these functions.
 
     save load                    arrays by name
     save-to-file load-from-file  one array
-    load2-map load2-array        as load; in order, with or without names
+    load2-map load2-array        like load; in order, with or without names
     serialize deserialize        an array as bytes"
   (:refer-clojure :exclude [load])
   (:require [dev.kvstore.impl.errors :as errors]
@@ -15,15 +15,15 @@
 (set! *warn-on-reflection* true)
 
 (def ^:private default-name
-  "What an array is called in a file of its own."
+  "The name of the array in a file with one array."
   "default")
 
 (defn save
   "Writes the arrays of the map `name->ndarray` to the file `fname`, and returns nil.
 
-  The file is in the format of MXNet. An earlier one is replaced, and is there until the new one is whole.
-  A name is a string, or a keyword or symbol by its name. Throws \"Invalid filename\", \"Invalid keys\",
-  also for two keys with one name, \"Invalid values\", and code `:io` when the file cannot be written.
+  The file has the format of MXNet. An existing file is replaced when the new one is complete. A
+  name is a string, a keyword or a symbol. Throws \"Invalid filename\", \"Invalid keys\" (also if
+  two keys have the same name), \"Invalid values\", and code `:io` if the file cannot be written.
 
       (let [f (java.io.File/createTempFile \"model\" \".params\")]
         (save f {\"w\" (ones [2 3]) \"b\" (zeros [3])})
@@ -46,11 +46,12 @@
     nil))
 
 (defn load
-  "Returns a map of name to new array, from the file `fname` that `save` or MXNet wrote.
+  "Returns a map from names to new arrays, read from the file `fname` that `save` or MXNet has
+  written.
 
-  The arrays are on cpu(0); sparse ones become dense. Throws \"Invalid filename\", code `:io` when the file
-  cannot be read, code `:corrupt` when it is damaged, and code `:invalid-argument` when its arrays have no
-  names, for which there is `load2-array`.
+  The arrays are on cpu(0). Sparse arrays become dense. Throws \"Invalid filename\", code `:io` if
+  the file cannot be read, code `:corrupt` if it is damaged, and code `:invalid-argument` if its
+  arrays have no names; use `load2-array` for such files.
 
       (let [f (java.io.File/createTempFile \"model\" \".params\")]
         (save f {:w (ones [2])})
@@ -69,7 +70,8 @@
   (load fname))
 
 (defn load2-array
-  "Returns a vector of the arrays in the file `fname`, in their order, with or without names.
+  "Returns a vector of the arrays in the file `fname`, in the order of the file, with or without
+  names.
 
   Errors are those of `load`.
 
@@ -94,7 +96,7 @@
 (defn load-from-file
   "Returns the first array of the file `fname`.
 
-  Errors are those of `load`; also code `:invalid-argument` for a file without arrays.
+  Errors are those of `load`; also throws code `:invalid-argument` if the file contains no arrays.
 
       (let [f (java.io.File/createTempFile \"weights\" \".nd\")]
         (save-to-file f (ones [2]))
@@ -108,7 +110,7 @@
 (defn serialize
   "Returns `ndarray` as a byte[], for `deserialize` here or in MXNet.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (->vec (deserialize (serialize (ones [2])))) ;=> [1.0 1.0]"
   ^bytes [^NDArray ndarray]
@@ -117,7 +119,8 @@
 (defn deserialize
   "Returns a new array from the byte[] `data` of `serialize`.
 
-  Throws \"Invalid bytes\" for what is no byte[], and code `:corrupt` for bytes that are damaged.
+  Throws \"Invalid bytes\" if `data` is not a byte[], and code `:corrupt` if the bytes are
+  damaged.
 
       (shape-vec (deserialize (serialize (zeros [2 3])))) ;=> [2 3]"
   ^dev.kvstore.NDArray [data]

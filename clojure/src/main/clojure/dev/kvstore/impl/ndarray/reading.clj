@@ -1,5 +1,6 @@
 (ns dev.kvstore.impl.ndarray.reading
-  "What is in an array, as Clojure data; offered by org.apache.clojure-mxnet.ndarray.
+  "The elements of an array as Clojure data. org.apache.clojure-mxnet.ndarray exports these
+  functions.
 
     ->vec ->nd-vec                                         Floats, flat or nested
     ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec   other numbers
@@ -17,37 +18,38 @@
 (set! *warn-on-reflection* true)
 
 (defn to-array
-  "Returns the elements of `ndarray`, row by row, as a new float[].
+  "Returns the elements of `ndarray` in row-major order as a new float[].
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (alength (to-array (ones [2 3]))) ;=> 6"
   ^floats [^NDArray ndarray]
   (errors/guard (.toFloats ndarray)))
 
 (defn to-float64-array
-  "Returns the elements of `ndarray`, row by row, as a new double[].
+  "Returns the elements of `ndarray` in row-major order as a new double[].
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (alength (to-float64-array (ones [2 3]))) ;=> 6"
   ^doubles [^NDArray ndarray]
   (errors/guard (.toDoubles ndarray)))
 
 (defn ->vec
-  "Returns the elements of `ndarray`, row by row, as a flat vector of Floats, whatever its dtype.
+  "Returns the elements of `ndarray` in row-major order as a flat vector of Floats, whatever its
+  dtype.
 
-  `(= [0.5] v)` holds for an element 0.5, but `(= [0.1] v)` does not for 0.1: the Float is another number than
-  the Double. Throws code `:closed` when `ndarray` was disposed.
+  For an element 0.5, `(= [0.5] v)` is true. For an element 0.1, `(= [0.1] v)` is false, because
+  the Float 0.1 is not equal to the Double 0.1. Throws code `:closed` if `ndarray` is closed.
 
       (->vec (ones [2 2])) ;=> [1.0 1.0 1.0 1.0]"
   [ndarray]
   (vec (to-array ndarray)))
 
 (defn ->float-vec
-  "Returns the elements of `ndarray` as a flat vector of Floats, as `->vec` does.
+  "Returns the elements of `ndarray` as a flat vector of Floats, like `->vec`.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (->float-vec (ones [2])) ;=> [1.0 1.0]"
   [ndarray]
@@ -56,50 +58,52 @@
 (defn ->double-vec
   "Returns the elements of `ndarray` as a flat vector of Doubles.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (->double-vec (array [0.1] [1] {:dtype :float64})) ;=> [0.1]"
   [^NDArray ndarray]
   (errors/guard (vec (.toDoubles ndarray))))
 
 (defn ->int-vec
-  "Returns the elements of `ndarray`, without their fractions, as a flat vector of Integers.
+  "Returns the elements of `ndarray`, truncated to integers, as a flat vector of Integers.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (->int-vec (array [1.5 200] [2])) ;=> [1 200]"
   [^NDArray ndarray]
   (errors/guard (vec (.toInts ndarray))))
 
 (defn ->long-vec
-  "Returns the elements of `ndarray`, without their fractions, as a flat vector of Longs.
+  "Returns the elements of `ndarray`, truncated to integers, as a flat vector of Longs.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (->long-vec (full [1] 9007199254740993 {:dtype :int64})) ;=> [9007199254740993]"
   [^NDArray ndarray]
   (errors/guard (vec (.toLongs ndarray))))
 
 (defn ->byte-vec
-  "Returns the low eight bits of the elements of `ndarray`, without their fractions, as signed Bytes.
+  "Returns the elements of `ndarray`, truncated to integers and to their low eight bits, as a
+  vector of signed Bytes.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (->byte-vec (array [1 200] [2] {:dtype :uint8})) ;=> [1 -56]"
   [^NDArray ndarray]
   (errors/guard (mapv unchecked-byte (.toInts ndarray))))
 
 (defn ->raw
-  "Returns the elements of `ndarray` as the bytes that hold them: a byte[], row by row, little endian.
+  "Returns the bytes of the elements of `ndarray` as a byte[], in row-major order and little
+  endian.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (alength (->raw (ones [2]))) ;=> 8"
   ^bytes [^NDArray ndarray]
   (errors/guard (.toBytes ndarray)))
 
 (defn- nest
-  "The elements of the vector `flat` in vectors of vectors with the dimensions `dims`."
+  "Returns the elements of the vector `flat` in nested vectors with the dimensions `dims`."
   [flat [n & dims]]
   (if (or (empty? dims) (zero? (long n)))
     flat
@@ -108,8 +112,8 @@
             (range n)))))
 
 (defn elements
-  "Returns the elements as a flat vector: Longs for int64, Integers for other integer dtypes,
-  Doubles for float64, Floats for other floating-point dtypes."
+  "Returns the elements of `ndarray` as a flat vector: Longs for int64, Integers for other integer
+  dtypes, Doubles for float64, Floats for other floating-point dtypes."
   [^NDArray ndarray]
   (let [dtype (.dtype ndarray)]
     (cond
@@ -127,7 +131,7 @@
 (defn ->nd-vec
   "Returns the elements of `ndarray` as Floats in vectors that are nested like its dimensions.
 
-  Throws \"Invalid input array\" when it is no array, and code `:closed` when `ndarray` was disposed.
+  Throws \"Invalid input array\" if it is not an array, and code `:closed` if `ndarray` is closed.
 
       (->nd-vec (ones [2 1])) ;=> [[1.0] [1.0]]"
   [^NDArray ndarray]
@@ -137,12 +141,13 @@
     (nest (vec (.toFloats ndarray)) (vec (.toArray (.shape ndarray))))))
 
 (defn as-buffer
-  "Returns the elements of `ndarray` without a copy, as they are now: a read-only direct ByteBuffer.
+  "Returns the current elements of `ndarray` without a copy, as a read-only direct ByteBuffer.
 
-  They are row-major, in the byte order of the machine. Later changes of `ndarray` do not reach it, and it
-  stays valid as long as it can be reached, even after `dispose`. Elements on a GPU are copied to the host
-  first. Throws code `:invalid-argument` for 2 GiB or more, which no buffer can have (`read-into` reads piece
-  by piece), and code `:closed` when `ndarray` was disposed.
+  The elements are in row-major order and in the byte order of the machine. If the array is on a
+  GPU, they are first copied to the host. Later changes of `ndarray` do not change the buffer. The
+  buffer stays valid while it is reachable, even after `dispose`. Throws code `:invalid-argument`
+  if the elements take 2 GiB or more, which is too large for a buffer (use `read-into` for parts
+  of the array), and code `:closed` if `ndarray` is closed.
 
       (.get (.asFloatBuffer (as-buffer (array [1 2] [2]))) 1) ;=> 2.0"
   ^java.nio.ByteBuffer [^NDArray ndarray]
@@ -151,11 +156,12 @@
 (defn read-into
   "Fills `dest` with elements of `ndarray`, and returns it.
 
-  `dest` is a float[], double[], int[], long[] or byte[], or a buffer of java.nio, which is filled from its
-  position to its limit: numbers for a FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer, the bytes of the
-  elements for a ByteBuffer in the byte order of the machine. Elements are read in row-major order from
-  `start` on, 0 by default, and converted. Throws \"Invalid destination\", \"Invalid start\", and code
-  `:invalid-argument` when `ndarray` does not have as many.
+  `dest` is a float[], double[], int[], long[] or byte[], or a buffer of java.nio, which is filled
+  from its position to its limit. A FloatBuffer, DoubleBuffer, IntBuffer or LongBuffer receives
+  numbers. A ByteBuffer, which must have the byte order of the machine, receives the bytes of the
+  elements. Elements are read in row-major order, beginning with the index `start`, 0 by default,
+  and converted. Throws \"Invalid destination\", \"Invalid start\", and code `:invalid-argument`
+  if `ndarray` has too few elements.
 
       (vec (read-into (array [1 2 3] [3]) (float-array 2) 1)) ;=> [2.0 3.0]"
   ([ndarray dest] (read-into ndarray dest 0))
@@ -177,8 +183,8 @@
 (defn to-scalar
   "Returns the element of an `ndarray` of the shape [1] as a Float.
 
-  Throws \"The current array is not a scalar\" for any other shape, and code `:closed` when `ndarray` was
-  disposed.
+  Throws \"The current array is not a scalar\" for any other shape, and code `:closed` if
+  `ndarray` is closed.
 
       (to-scalar (sum (ones [2 3]))) ;=> 6.0"
   [^NDArray ndarray]
@@ -197,10 +203,11 @@
       :else false)))
 
 (defn =
-  "Have `a` and `b` the same shape and, read as Floats, the same elements?
+  "Returns whether `a` and `b` are arrays with the same shape and, read as Floats, the same
+  elements.
 
-  Their dtypes and contexts may differ. NaN equals nothing. What is no array equals no array. Throws code
-  `:closed` when one of two arrays was disposed.
+  Their dtypes and contexts may differ. NaN is not equal to anything. Throws code `:closed` if one
+  of two arrays is closed.
 
       (= (ones [2]) (full [2] 1)) ;=> true"
   [a b]

@@ -1,27 +1,27 @@
 (ns dev.kvstore.impl.ndarray.rows
-  "One element of each row; offered by org.apache.clojure-mxnet.ndarray.
+  "One element of each row. org.apache.clojure-mxnet.ndarray exports these functions.
 
-    choose-element-0index   picks it
-    onehot-encode           marks it"
+    choose-element-0index   returns it
+    onehot-encode           sets it to one, and the others to zero"
   (:require [dev.kvstore.impl.errors :as errors])
   (:import (dev.kvstore NDArray)))
 
 (set! *warn-on-reflection* true)
 
 (defn choose-element-0index
-  "Returns a new array of one element of each row of the matrix `ndarray`: that in the column which
-  `indices`, a vector as long as the matrix has rows, names for it.
+  "Returns a new array with one element of each row of the matrix `ndarray`. `indices` is a vector
+  with the column index for each row.
 
-  Throws code `:invalid-argument` when `ndarray` is no matrix or there is no such column, and code
-  `:length-mismatch`.
+  Throws code `:invalid-argument` if `ndarray` is not a matrix or has no such column, and code
+  `:length-mismatch` if the number of indices is not the number of rows.
 
       (->vec (choose-element-0index (->ndarray [[1 2] [3 4]]) (array [1 0] [2]))) ;=> [2.0 3.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray ^NDArray indices]
   (errors/guard (.chooseElements ndarray indices)))
 
 (defn onehot-encode
-  "Fills the matrix `out` with zeros and, in each row, a one in the column that `indices` names for it, and
-  returns `out`.
+  "Sets one element of each row of the matrix `out` to one and all others to zero, and returns
+  `out`. `indices` is a vector with the column index of the one for each row.
 
   Errors are those of `choose-element-0index`.
 

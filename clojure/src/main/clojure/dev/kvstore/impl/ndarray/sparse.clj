@@ -1,9 +1,9 @@
 (ns dev.kvstore.impl.ndarray.sparse
-  "Values of which only some rows are there; offered by org.apache.clojure-mxnet.ndarray.
+  "Row-sparse values. org.apache.clojure-mxnet.ndarray exports these functions.
 
-    row-sparse-array row-sparse-from-ids   from rows and their numbers
-    row-indices row-data to-dense          what they are made of
-    ->ids                                  row numbers as a long[]"
+    row-sparse-array row-sparse-from-ids   create one from rows and row indices
+    row-indices row-data to-dense          return its indices, its rows, its dense form
+    ->ids                                  row indices as a long[]"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.lists :as lists]
             [org.apache.clojure-mxnet.shape :as shape])
@@ -15,8 +15,8 @@
   (class (long-array 0)))
 
 (defn ->ids
-  "Returns the integers of `xs`, a list or a long[], as a long[]. Throws \"Invalid \" and `what` for anything
-  else."
+  "Returns the integers of `xs`, a list or a long[], as a long[]. Throws \"Invalid `what`\" for
+  anything else."
   ^longs [xs what]
   (if (instance? longs-class xs)
     xs
@@ -26,13 +26,15 @@
         (errors/reject what "a list of integers or a long[]" xs)))))
 
 (defn row-sparse-array
-  "Returns the value of the shape `shape-vec` of which only some rows are there: `rows`, an array with one below the
-  other, whose numbers are `indices`, ascending. The other rows are 0.
+  "Returns a row-sparse value: an array of the shape `shape-vec` with the given `rows`, in which
+  all other rows are 0. `rows` is an array of the rows, and `indices` are their row indices in
+  ascending order.
 
-  It is what `kvstore/init` and `kvstore/push` take in place of a large array of which few rows matter. `indices`
-  are a list of integers or a long[]. A later change of `rows` does not reach it. Throws \"Invalid indices\",
-  \"Invalid shape\", code `:invalid-argument` for numbers that do not ascend or are not rows of the shape, and code
-  `:spec-mismatch` when there are not as many rows, or they have another shape.
+  `kvstore/init` and `kvstore/push` take such a value instead of a large array with few non-zero
+  rows. `indices` are a list of integers or a long[]. Changing `rows` later does not change the
+  value. Throws \"Invalid indices\", \"Invalid shape\", code `:invalid-argument` if the indices
+  are not in ascending order or out of range, and code `:spec-mismatch` if the number or the shape
+  of the rows does not match.
 
       (->nd-vec (to-dense (row-sparse-array (array [5 6] [1 2]) [1] [3 2]))) ;=> [[0.0 0.0] [5.0 6.0] [0.0 0.0]]"
   ^dev.kvstore.RowSparse [^NDArray rows indices shape-vec]
@@ -41,10 +43,11 @@
     (errors/guard (RowSparse/of rows indices shape))))
 
 (defn row-sparse-from-ids
-  "Returns a `row-sparse-array` from `rows` whose numbers, `ids`, may come in any order. Rows of the same number are
-  summed in the order in which they stand: that is what a batch of words gives.
+  "Returns a `row-sparse-array` with the given `rows`, whose indices `ids` may have any order. Rows
+  with the same index are summed in the order in which they appear, as for the gradient of a batch
+  of words.
 
-  Throws \"Invalid ids\", and otherwise what `row-sparse-array` throws, for the shape `shape-vec` too.
+  Throws \"Invalid ids\", and what `row-sparse-array` throws, also for `shape-vec`.
 
       (row-indices (row-sparse-from-ids (ones [3 2]) [7 2 7] [10 2])) ;=> [2 7]"
   ^dev.kvstore.RowSparse [^NDArray rows ids shape-vec]
@@ -53,27 +56,27 @@
     (errors/guard (RowSparse/fromIds rows ids shape))))
 
 (defn row-indices
-  "Returns the numbers of the rows that are there in `row-sparse`, a vector in ascending order.
+  "Returns the indices of the stored rows of `row-sparse` as a vector in ascending order.
 
-  Throws code `:closed` when it was disposed.
+  Throws code `:closed` if it is closed.
 
       (row-indices (row-sparse-array (ones [2 1]) [1 4] [9 1])) ;=> [1 4]"
   [^RowSparse row-sparse]
   (errors/guard (vec (.indices row-sparse))))
 
 (defn row-data
-  "Returns a new array of the rows that are there in `row-sparse`, one below the other.
+  "Returns a new array of the stored rows of `row-sparse`.
 
-  Throws code `:closed` when it was disposed.
+  Throws code `:closed` if it is closed.
 
       (->vec (row-data (row-sparse-array (ones [2 1]) [1 4] [9 1]))) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [^RowSparse row-sparse]
   (errors/guard (.rows row-sparse)))
 
 (defn to-dense
-  "Returns a new array with all rows of `row-sparse`, those that are not there as 0.
+  "Returns the dense form of `row-sparse` as a new array.
 
-  Throws code `:closed` when it was disposed, and code `:out-of-memory`.
+  Throws code `:closed` if it is closed, and code `:out-of-memory`.
 
       (->vec (to-dense (row-sparse-array (ones [1 1]) [1] [3 1]))) ;=> [0.0 1.0 0.0]"
   ^dev.kvstore.NDArray [^RowSparse row-sparse]

@@ -1,13 +1,14 @@
 (ns dev.kvstore.impl.ndarray.structure
-  "Views, copies and the life of an array; offered by org.apache.clojure-mxnet.ndarray.
+  "Views, copies, properties and closing of arrays. org.apache.clojure-mxnet.ndarray exports these
+  functions.
 
     slice at reshape                              views that share memory
     copy copy-to as-type as-in-context t          new arrays
-    set                                           new content
-    shape shape-vec size dtype context            what it is
-    dispose is-disposed wait-to-read waitall      its life
-    dependencies dispose-deps dispose-deps-except  what it was computed from
-    handle                                        which one it is"
+    set                                           sets the elements
+    shape shape-vec size dtype context            properties
+    dispose is-disposed wait-to-read waitall      closing and waiting
+    dependencies dispose-deps dispose-deps-except  the arrays that an array was computed from
+    handle                                        a unique number"
   (:refer-clojure :exclude [set])
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.lists :as lists]
@@ -28,10 +29,11 @@
     (errors/reject "index" "an integer of 64 bits" i)))
 
 (defn slice
-  "Returns the rows `start` up to, but not including, `stop` of `ndarray`, or the one row `i`.
+  "Returns the rows from `start` up to, but not including, `stop` of `ndarray`, or only the row
+  `i`.
 
-  The result keeps the rank and shares memory: writing to it writes to `ndarray`. Throws code
-  `:invalid-argument` when there are no such rows.
+  The result has the same rank and shares memory: writing to it writes to `ndarray`. Throws code
+  `:invalid-argument` if `ndarray` has no such rows.
 
       (->vec (slice (->ndarray [[1 2] [3 4] [5 6]]) 1)) ;=> [3.0 4.0]"
   (^dev.kvstore.NDArray [ndarray i]
@@ -44,9 +46,10 @@
      (errors/guard (.slice ndarray start stop)))))
 
 (defn at
-  "Returns row `i` of `ndarray` without its first axis; that of a vector has the shape [1].
+  "Returns row `i` of `ndarray` without the first dimension. If `ndarray` is a vector, the result
+  has the shape [1].
 
-  The result shares memory. Throws code `:invalid-argument` when there is no such row.
+  The result shares memory. Throws code `:invalid-argument` if `ndarray` has no such row.
 
       (shape-vec (at (ones [3 2]) 1)) ;=> [2]"
   ^dev.kvstore.NDArray [^NDArray ndarray i]
@@ -54,10 +57,12 @@
     (errors/guard (.at ndarray i))))
 
 (defn reshape
-  "Returns `ndarray` with the dimensions in `shape-vec`, sharing memory.
+  "Returns `ndarray` with the dimensions in `shape-vec`. The result shares memory.
 
-  -1 stands for what is left over, 0 keeps the dimension, -2 keeps all that follow, -3 joins two and -4
-  splits one into the two that follow. Throws code `:invalid-argument` when the size would change.
+  -1 is inferred from the size and the other dimensions, 0 copies the dimension at the same
+  position, -2 copies all remaining dimensions, -3 multiplies the next two dimensions, and -4
+  splits the next dimension into the two numbers that follow. Throws code `:invalid-argument` if
+  the size would change.
 
       (shape-vec (reshape (zeros [2 3]) [3 -1])) ;=> [3 2]"
   ^dev.kvstore.NDArray [^NDArray ndarray shape-vec]
@@ -67,28 +72,30 @@
     (errors/guard (.reshape ndarray (long-array dims)))))
 
 (defn copy
-  "Returns a new array with the content of `ndarray`.
+  "Returns a copy of `ndarray`.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (->vec (copy (ones [2]))) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray]
   (errors/guard (.copy ndarray)))
 
 (defn copy-to
-  "Writes the content of `source` into `dest`, converted to its dtype, and returns `dest`.
+  "Copies the elements of `source` into `dest`, converted to the dtype of `dest`, and returns
+  `dest`.
 
-  Throws code `:spec-mismatch` when the shapes differ.
+  Throws code `:spec-mismatch` if the shapes differ.
 
       (->vec (copy-to (ones [2]) (zeros [2]))) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [^NDArray source ^NDArray dest]
   (errors/guard (.copyTo source dest)))
 
 (defn as-type
-  "Returns a new array with the content of `ndarray` as `dtype`.
+  "Returns a new array with the elements of `ndarray`, converted to `dtype`.
 
-  Numbers become integers by dropping the fraction and keeping the low bits. Throws \"Invalid dtype\", code
-  `:invalid-argument` for a name that is no dtype's, and code `:closed` when `ndarray` was disposed.
+  Converting a number to an integer truncates it. If the result does not fit, only its low bits
+  are kept. Throws \"Invalid dtype\", code `:invalid-argument` if there is no dtype of that name,
+  and code `:closed` if `ndarray` is closed.
 
       (->vec (as-type (array [1.5 -1.5] [2]) dtype/INT32)) ;=> [1.0 -1.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray dtype]
@@ -96,10 +103,10 @@
     (errors/guard (.asType ndarray dtype))))
 
 (defn as-in-context
-  "Returns `ndarray` itself when it is in the context `ctx`, else a copy there.
+  "Returns `ndarray` itself if it is in the context `ctx`, else a copy in `ctx`.
 
-  Throws \"Invalid context\" for what is none, and code `:device-unavailable` for a device that this machine
-  does not have.
+  Throws \"Invalid context\" if `ctx` is not a context, and code `:device-unavailable` if this
+  machine has no such device.
 
       (str (context (as-in-context (ones [2]) (context/cpu 1)))) ;=> \"cpu(1)\""
   ^dev.kvstore.NDArray [^NDArray ndarray ^Context ctx]
@@ -109,8 +116,8 @@
 (defn t
   "Returns the transpose of the matrix `ndarray` as a new array.
 
-  Throws code `:invalid-argument` for an array that is no matrix, and code `:closed` when `ndarray` was
-  disposed.
+  Throws code `:invalid-argument` if `ndarray` is not a matrix, and code `:closed` if it is
+  closed.
 
       (shape-vec (t (ones [2 3]))) ;=> [3 2]"
   ^dev.kvstore.NDArray [^NDArray ndarray]
@@ -127,10 +134,10 @@
     (.set ndarray ^Buffer data)))
 
 (defn set
-  "Gives `ndarray` another content, `x`, and returns it.
+  "Sets the elements of `ndarray` to `x`, and returns it.
 
-  `x` is a number for every element, an array of the same shape, or as many numbers as there are elements,
-  in any of the forms that `array` takes. Throws \"Invalid source\", code `:spec-mismatch` or code
+  `x` is a number for every element, an array of the same shape, or one number per element in any
+  of the forms that `array` accepts. Throws \"Invalid source\", code `:spec-mismatch` or code
   `:length-mismatch`.
 
       (->vec (set (zeros [2]) [1 2])) ;=> [1.0 2.0]"
@@ -145,7 +152,7 @@
 (defn shape
   "Returns the Shape of `ndarray`.
 
-  Never throws for an array, disposed or not.
+  Never throws for an array, open or closed.
 
       (str (shape (ones [2 3]))) ;=> \"(2,3)\""
   ^dev.kvstore.Shape [^NDArray ndarray]
@@ -154,7 +161,7 @@
 (defn shape-vec
   "Returns the dimensions of `ndarray` as a vector.
 
-  Never throws for an array, disposed or not.
+  Never throws for an array, open or closed.
 
       (shape-vec (ones [2 3])) ;=> [2 3]"
   [^NDArray ndarray]
@@ -163,7 +170,7 @@
 (defn size
   "Returns the number of elements of `ndarray`, or the number of arrays in a `dependencies` map.
 
-  Never throws for an array, disposed or not.
+  Never throws for an array, open or closed.
 
       (size (ones [2 3])) ;=> 6"
   [ndarray]
@@ -174,7 +181,7 @@
 (defn dtype
   "Returns the dtype of `ndarray`.
 
-  Never throws for an array, disposed or not.
+  Never throws for an array, open or closed.
 
       (str (dtype (ones [2]))) ;=> \"float32\""
   ^dev.kvstore.DType [^NDArray ndarray]
@@ -183,16 +190,17 @@
 (defn context
   "Returns the context of `ndarray`.
 
-  Never throws for an array, disposed or not.
+  Never throws for an array, open or closed.
 
       (str (context (ones [2]))) ;=> \"cpu(0)\""
   ^dev.kvstore.Context [^NDArray ndarray]
   (errors/guard (.context ndarray)))
 
 (defn wait-to-read
-  "Waits until all that was started on `ndarray` is done, and returns it. Reading it waits as well.
+  "Waits until every change of `ndarray` that was requested so far is complete, and returns it.
+  Reading it waits as well.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (wait-to-read (ones [2]))"
   ^dev.kvstore.NDArray [^NDArray ndarray]
@@ -200,9 +208,9 @@
   ndarray)
 
 (defn waitall
-  "Waits until all that was started on any array is done. Returns nil.
+  "Waits until every change of any array that was requested so far is complete. Returns nil.
 
-  Throws code `:backend` when work on a device went wrong.
+  Throws code `:backend` if work on a device failed.
 
       (waitall) ;=> nil"
   []
@@ -210,30 +218,31 @@
   nil)
 
 (defn dispose
-  "Frees `ndarray` and returns nil. Doing so twice is fine; any use of its elements is code `:closed` then.
+  "Closes `ndarray` and returns nil. Closing it again does nothing; any use of its elements then
+  throws code `:closed`.
 
-  An array that is never disposed is freed some time after it became unreachable. `with-open` disposes.
-  Never throws for an array.
+  An array that is not closed is released some time after it became unreachable. `with-open`
+  closes it, too. Never throws for an array.
 
       (with-open [a (zeros [2])] (->vec a)) ;=> [0.0 0.0]"
   [^NDArray ndarray]
   (errors/guard (.close ndarray)))
 
 (defn is-disposed
-  "Was `ndarray` disposed?
+  "Returns whether `ndarray` is closed.
 
-  Never throws for an array, disposed or not.
+  Never throws for an array, open or closed.
 
       (is-disposed (doto (zeros [2]) dispose)) ;=> true"
   [^NDArray ndarray]
   (.isClosed ndarray))
 
 (defn dependencies
-  "Returns a map of `handle` to array: those that `ndarray` was computed from, and those in turn, the nearest
-  first.
+  "Returns a map from `handle` to array of the arrays that `ndarray` was computed from, directly or
+  indirectly, the nearest first.
 
-  Disposed ones and those that nobody else keeps are not in it; views and what is done in place add none.
-  Never throws for an array, disposed or not.
+  It contains only arrays that are open and that something else keeps alive. Views and in-place
+  operations add no dependencies. Never throws for an array, open or closed.
 
       (let [a (ones [2]) b (ones [2]) c (ones [2])] (count (dependencies (+ a (+ b c))))) ;=> 4"
   [^NDArray ndarray]
@@ -241,18 +250,19 @@
     (maps/in-order (fn [^NDArray array] (.id array)) identity (.dependencies ndarray))))
 
 (defn dispose-deps
-  "Disposes the `dependencies` of `ndarray`, forgets them, and returns it.
+  "Closes the `dependencies` of `ndarray`, removes them from the map, and returns `ndarray`.
 
-  Never throws for an array, disposed or not.
+  Never throws for an array, open or closed.
 
       (let [a (ones [2]) b (+ a 1)] (dispose-deps b) (is-disposed a)) ;=> true"
   ^dev.kvstore.NDArray [^NDArray ndarray]
   (errors/guard (.closeDependencies ndarray)))
 
 (defn dispose-deps-except
-  "As `dispose-deps` of `ndarray`, but keeps `kept`, an array or a list of arrays, with theirs.
+  "Like `dispose-deps` of `ndarray`, but keeps `kept`, an array or a list of arrays, and their
+  dependencies open.
 
-  Throws \"Invalid arrays\" when `kept` is anything else.
+  Throws \"Invalid arrays\" if `kept` is anything else.
 
       (let [a (ones [2]) b (+ a 1) c (* b b)] (dispose-deps-except c b) (is-disposed a)) ;=> false"
   ^dev.kvstore.NDArray [^NDArray ndarray kept]
@@ -262,9 +272,10 @@
     (errors/guard (.closeDependenciesExcept ndarray (into-array NDArray arrays)))))
 
 (defn handle
-  "Returns the number that tells `ndarray` from every other array of this process. It is no address.
+  "Returns a number that is unique to `ndarray` among the arrays of this process. It is not an
+  address.
 
-  Throws code `:closed` when `ndarray` was disposed.
+  Throws code `:closed` if `ndarray` is closed.
 
       (integer? (handle (ones [2]))) ;=> true"
   [^NDArray ndarray]
