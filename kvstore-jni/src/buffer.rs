@@ -1,6 +1,6 @@
-//! The native methods of `dev.kvstore.NativeBuffer`: elements where Java can see them.
+//! The native methods of `dev.kvstore.NativeBuffer`: elements in buffers and Java arrays.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use jni::Env;
 use jni::objects::{
@@ -18,7 +18,7 @@ natives_of!($ "dev.kvstore.NativeBuffer");
 
 native!(fn pin(array: jlong) -> jlong);
 fn pin(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<jlong> {
-    // A copy only where the host does not see the memory.
+    // This copies only if the value is not in host memory.
     let value =
         convert::array(array)?.tensor().to_device(kvstore::backends(), Device::default())?;
     value.wait()?;
@@ -26,7 +26,7 @@ fn pin(_env: &mut Env<'_>, _class: JClass<'_>, array: jlong) -> Result<jlong> {
 }
 
 native!(fn view(pin: jlong, start: jlong, num_bytes: jlong) -> JByteBuffer);
-#[allow(unsafe_code, reason = "a buffer of the JVM is an address and a length")]
+#[allow(unsafe_code, reason = "the JVM creates a direct buffer from an address and a length")]
 fn view<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
@@ -40,9 +40,10 @@ fn view<'l>(
     let bytes = value.host_bytes()?.get(start..).and_then(|bytes| bytes.get(..len));
     let bytes = bytes.ok_or_else(|| Error::invalid("a view beyond the end of its value"))?;
     let start = bytes.as_ptr().cast_mut();
-    // SAFETY: the bytes live and stay as they are until the pin is released, for they belong to a value
-    // that somebody holds. Java releases the pin when nothing can reach the buffer any more, and hands
-    // out read-only views of the buffer only, so nothing is ever written through this pointer.
+    // SAFETY: the bytes belong to a value that the pin keeps alive. They do not change until the
+    // pin is released, because a shared value is never written. Java releases the pin when no
+    // buffer over it is reachable. Java hands out only read-only views of the buffer, so nothing
+    // writes through this pointer.
     let buffer = unsafe { env.new_direct_byte_buffer(start, bytes.len()) }?;
     Ok(buffer)
 }
@@ -53,7 +54,7 @@ fn release(_env: &mut Env<'_>, _class: JClass<'_>, pin: jlong) -> Result<()> {
     Ok(())
 }
 
-/// A part of the memory of a direct buffer of Java, in elements of the buffer.
+/// A part of the memory of a direct Java buffer. `position` and `len` count elements of the buffer.
 struct Region<'a, 'local> {
     buffer: &'a JObject<'local>,
     position: usize,
@@ -68,11 +69,14 @@ impl<'a, 'local> Region<'a, 'local> {
         Ok(Self { buffer, position, len })
     }
 
-    /// Returns where the region begins. It has `len` elements, which need not be aligned.
-    #[allow(unsafe_code, reason = "jni knows byte buffers only, the JVM any direct buffer")]
+    /// Returns a pointer to the first of `len` elements, which may be unaligned.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the region exceeds the buffer.
+    #[allow(unsafe_code, reason = "`jni` supports only byte buffers, the JVM any direct buffer")]
     fn start<T>(&self, env: &Env<'_>) -> Result<*mut T> {
-        // SAFETY: the functions of the JVM called with it take every buffer of java.nio, and Java
-        // declares the parameter as one.
+        // SAFETY: the JVM functions that are called with this reference accept every
+        // `java.nio.Buffer`, and the Java method declares the parameter as one.
         let buffer = unsafe { env.as_cast_unchecked::<JByteBuffer>(self.buffer) };
         let capacity = env.get_direct_buffer_capacity(&buffer)?;
         if self.position.checked_add(self.len).is_none_or(|end| end > capacity) {
@@ -85,7 +89,8 @@ impl<'a, 'local> Region<'a, 'local> {
         Ok(env.get_direct_buffer_address(&buffer)?.cast::<T>().wrapping_add(self.position))
     }
 
-    /// Returns a copy of the elements. Java may write the buffer meanwhile; then it is any mixture.
+    /// Returns a copy of the elements. If Java writes to the buffer during the copy, the copy is a
+    /// mixture of old and new elements.
     #[allow(unsafe_code, reason = "the memory of a direct buffer is an address")]
     fn copy<T: Element>(&self, env: &Env<'_>) -> Result<Vec<T>> {
         let mut elements = kvstore::fallible::with_capacity::<T>(self.len)?;
@@ -93,10 +98,10 @@ impl<'a, 'local> Region<'a, 'local> {
             return Ok(elements);
         }
         let (from, to) = (self.start::<T>(env)?.cast::<u8>(), elements.as_mut_ptr().cast::<u8>());
-        // SAFETY: the buffer has `len` elements from its start, and Java holds it during this call;
-        // the vector has room for as many and nobody else knows it.
+        // SAFETY: the buffer has `len` elements from its start, and Java keeps it alive during this
+        // call. The vector has room for `len` elements, and nothing else refers to it.
         unsafe { std::ptr::copy_nonoverlapping(from, to, self.len * size_of::<T>()) };
-        // SAFETY: as many have just been written, and every pattern of bits is an element.
+        // SAFETY: `len` elements have just been written, and every bit pattern is a valid element.
         unsafe { elements.set_len(self.len) };
         Ok(elements)
     }
@@ -104,7 +109,7 @@ impl<'a, 'local> Region<'a, 'local> {
     /// Fills the region.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when there are not as many elements.
+    /// - [`Error::LengthMismatch`] if the number of elements is not the length of the region.
     #[allow(unsafe_code, reason = "the memory of a direct buffer is an address")]
     fn write<T: Element>(&self, env: &Env<'_>, elements: &[T]) -> Result<()> {
         if elements.len() != self.len {
@@ -116,16 +121,16 @@ impl<'a, 'local> Region<'a, 'local> {
             return Ok(());
         }
         let (from, to) = (elements.as_ptr().cast::<u8>(), self.start::<T>(env)?.cast::<u8>());
-        // SAFETY: the buffer has `len` elements from its start, Java holds it during this call and
-        // has checked that it may be written; memory of Java does not overlap with ours, but for
-        // the read-only buffers of `view`.
+        // SAFETY: the buffer has `len` elements from its start. Java keeps it alive during this
+        // call and has checked that it is writable. Java's memory does not overlap with this
+        // library's, except for the read-only buffers of `view`.
         unsafe { std::ptr::copy_nonoverlapping(from, to, size_of_val(elements)) };
         Ok(())
     }
 }
 
 native!(fn create(data: java.nio.Buffer, kind: jint, position: jlong, length: jlong, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn create<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
@@ -158,7 +163,7 @@ fn create<'l>(
 }
 
 native!(fn assign(array: jlong, data: java.nio.Buffer, kind: jint, position: jlong, length: jlong, dtype: jint));
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn assign(
     env: &mut Env<'_>,
     _class: JClass<'_>,
@@ -177,6 +182,7 @@ fn assign(
         BufferKind::Ints => array.assign_slice(&data.copy::<i32>(env)?),
         BufferKind::Longs => array.assign_slice(&data.copy::<i64>(env)?),
         BufferKind::Bytes => {
+            // The dtype of the bytes may differ from the array's, so use a temporary array.
             let spec = TensorSpec::new(array.shape().clone(), convert::dtype(dtype)?);
             let value = kvstore::from_bytes(&data.copy::<u8>(env)?, spec, array.device())?;
             array.assign(&value.tensor())
@@ -186,7 +192,7 @@ fn assign(
 }
 
 native!(fn read(array: jlong, first: jlong, destination: java.nio.Buffer, kind: jint, position: jlong, length: jlong));
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn read(
     env: &mut Env<'_>,
     _class: JClass<'_>,
@@ -240,10 +246,11 @@ fn read_bytes_of(
     }
 }
 
-/// Exports a method that fills a Java array with the elements of an array from `first` on, converted.
+/// Exports a method that fills a Java array with converted elements of an array, beginning with the
+/// element `first`.
 ///
 /// `read_array!(fn read_floats(array: jlong, first: jlong, destination: jfloat[]) for JFloatArray)`
-/// is `native!` of that signature, and the function.
+/// expands to `native!` of that signature, and to the function.
 macro_rules! read_array {
     (fn $name:ident($($signature:tt)*) for $array:ident) => {
         native!(fn $name($($signature)*));

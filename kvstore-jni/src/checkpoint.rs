@@ -1,6 +1,6 @@
 //! The native methods of `dev.kvstore.NativeCheckpoint`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use std::sync::{Mutex, PoisonError};
 
@@ -44,6 +44,7 @@ fn number(num_bytes: u64) -> Result<jlong> {
 
 native!(fn await_end(checkpoint: jlong));
 fn await_end(_env: &mut Env<'_>, _class: JClass<'_>, checkpoint: jlong) -> Result<()> {
+    // Take the checkpoint out, because only one caller can wait for it.
     let entry = CHECKPOINTS.get(checkpoint)?;
     let checkpoint = entry.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     match checkpoint {

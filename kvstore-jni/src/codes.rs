@@ -1,4 +1,5 @@
-//! The numbers by which native calls name enumerations, in one table. A test compares it with Java's.
+//! The codes of enumerations in native calls, in one table. A test compares it with the Java
+//! enumerations.
 
 use jni::sys::{jint, jlong};
 use kvstore::{
@@ -7,14 +8,17 @@ use kvstore::{
 
 use crate::error::Result;
 
-/// An enumeration whose values Java names by numbers.
+/// An enumeration whose values have a code in Java.
 pub(crate) trait Code: Copy + 'static {
-    /// Its name.
+    /// The name of the enumeration.
     const NAME: &'static str;
-    /// Every value with its number and its name.
+    /// Every value with its code and its name.
     const ALL: &'static [(Self, jint, &'static str)];
 
-    /// Returns the value with this number.
+    /// Returns the value with this code.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if no value has this code.
     fn of(code: impl Into<jlong>) -> Result<Self> {
         let code = code.into();
         let found = Self::ALL.iter().find(|(_, number, _)| jlong::from(*number) == code);
@@ -23,11 +27,11 @@ pub(crate) trait Code: Copy + 'static {
         Ok(*value)
     }
 
-    /// Returns its number.
+    /// Returns the code of this value.
     fn code(self) -> jint;
 }
 
-/// What a buffer of Java holds.
+/// The type of the elements of a Java buffer.
 #[derive(Clone, Copy)]
 pub(crate) enum BufferKind {
     Floats,
@@ -38,14 +42,14 @@ pub(crate) enum BufferKind {
     Bytes,
 }
 
-/// A distribution without its two parameters.
+/// The kind of a distribution, without its two parameters.
 #[derive(Clone, Copy)]
 pub(crate) enum DistributionKind {
     Uniform,
     Normal,
 }
 
-/// A schedule of the learning rate without its numbers.
+/// The kind of a learning rate schedule, without its parameters.
 #[derive(Clone, Copy)]
 pub(crate) enum ScheduleKind {
     Factor,
@@ -68,7 +72,7 @@ macro_rules! codes {
             }
         })+
 
-        /// Returns the name and the number of every value of every enumeration, such as
+        /// Returns the name and the code of every value of every enumeration, such as
         /// `ScheduleKind.MultiFactor`.
         pub(crate) fn all() -> Vec<(String, jint)> {
             let mut all = Vec::new();
@@ -98,7 +102,8 @@ codes! {
     Warmup { Linear = 0, Constant = 1 }
 }
 
-/// Returns what else Java's `DType` has, by short names: sizes, and 1 for floating-point numbers.
+/// Returns the other properties of Java's `DType` by the short name of the dtype: its code, its
+/// size, and 1 for floating-point types or 0 for integer types.
 fn dtypes() -> impl Iterator<Item = (String, jint)> {
     DType::ALL.into_iter().flat_map(|dtype| {
         let size = dtype.size().try_into().unwrap_or(jint::MAX);
@@ -110,7 +115,7 @@ fn dtypes() -> impl Iterator<Item = (String, jint)> {
     })
 }
 
-/// Returns the names and numbers of an enumeration of the core, which has them itself.
+/// Returns the names and codes of an enumeration of the core, which defines its codes itself.
 fn named<T: Copy>(
     enumeration: &str,
     all: &[T],

@@ -1,7 +1,8 @@
-//! The elements of a Java array where they are, for reading.
+//! Direct read access to the elements of a Java array.
 //!
-//! `jni` has such a guard too, but that asks for a pending exception between getting and releasing the
-//! elements, and in between the JVM allows no call of JNI: `-Xcheck:jni` complains of each.
+//! `jni` has a guard for this, too. But it checks for a pending exception between getting and
+//! releasing the elements. The JVM allows no JNI call in between, and `-Xcheck:jni` reports each of
+//! them.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -14,7 +15,7 @@ use jni::errors::{Error, JniError};
 use jni::objects::{JPrimitiveArray, TypeArray};
 use jni::sys::{self, JNIEnv, jarray};
 
-/// The elements of a Java array, until it is dropped. Meanwhile the JVM may move nothing at all.
+/// The elements of a Java array. While this exists, the JVM moves no objects.
 pub(crate) struct Critical<'a, T> {
     env: *mut JNIEnv,
     array: jarray,
@@ -24,12 +25,18 @@ pub(crate) struct Critical<'a, T> {
 }
 
 impl<'a, T: TypeArray> Critical<'a, T> {
+    /// Returns the elements of `array`.
+    ///
     /// # Errors
-    /// When the JVM has no memory for a copy and cannot do without.
+    /// - [`JniError::NoMemory`] if the JVM must copy the elements and has no memory for the copy.
     ///
     /// # Safety
-    /// Until it is dropped, this thread calls nothing of JNI and does not wait for another one. Another thread
-    /// of Java may write the array meanwhile: any bits are an element.
+    /// Until the result is dropped:
+    /// - This thread makes no JNI call.
+    /// - This thread does not wait for another thread.
+    ///
+    /// Another Java thread may write to the array meanwhile. This is harmless, because any bit
+    /// pattern is a valid element.
     #[allow(unsafe_code, reason = "`jni` calls the JVM again while it holds the elements")]
     #[allow(
         clippy::multiple_unsafe_ops_per_block,
@@ -41,8 +48,8 @@ impl<'a, T: TypeArray> Critical<'a, T> {
     ) -> jni::errors::Result<Self> {
         let len = array.len(env)?;
         let (env, array) = (env.get_raw(), array.as_raw());
-        // SAFETY: both come from `jni`, which knows them to be valid in this thread as long as they are borrowed,
-        // and the function has been there since JNI 1.2.
+        // SAFETY: both pointers come from `jni`, which guarantees that they are valid in this
+        // thread while they are borrowed. The function exists since JNI 1.2.
         let elements = unsafe {
             ((**env).v1_2.GetPrimitiveArrayCritical)(
                 env,
@@ -56,26 +63,27 @@ impl<'a, T: TypeArray> Critical<'a, T> {
     }
 }
 
-#[allow(unsafe_code, reason = "the JVM hands out an address")]
+#[allow(unsafe_code, reason = "the JVM returns an address")]
 impl<T> Deref for Critical<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: as many elements begin there until they are released, aligned as Java aligns them.
+        // SAFETY: the pointer refers to `len` elements until they are released, and Java aligns
+        // them.
         unsafe { slice::from_raw_parts(self.elements.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for Critical<'_, T> {
-    #[allow(unsafe_code, reason = "what was taken with a raw call is given back with one")]
+    #[allow(unsafe_code, reason = "the elements were acquired with a raw call")]
     #[allow(
         clippy::multiple_unsafe_ops_per_block,
         reason = "the JVM's table is behind two pointers"
     )]
     fn drop(&mut self) {
         let elements = self.elements.as_ptr().cast::<c_void>();
-        // SAFETY: the elements were taken from this array with this environment, in this thread, for neither
-        // can be sent to another.
+        // SAFETY: the elements come from this array, this environment and this thread, because this
+        // type is not `Send`.
         unsafe {
             ((**self.env).v1_2.ReleasePrimitiveArrayCritical)(
                 self.env,

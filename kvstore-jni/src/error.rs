@@ -1,4 +1,4 @@
-//! Errors and panics become Java exceptions.
+//! Converts errors and panics to Java exceptions.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -15,12 +15,12 @@ use kvstore::{Error, ErrorCode};
 /// The result of a native method.
 pub(crate) type Result<T, E = BridgeError> = std::result::Result<T, E>;
 
-/// Why a native method failed.
+/// The reason why a native method failed.
 #[derive(Debug)]
 pub(crate) enum BridgeError {
-    /// The store or an array refused.
+    /// A store or an array returned an error.
     Store(Error),
-    /// The border itself failed.
+    /// A JNI call failed.
     Jni(jni::errors::Error),
 }
 
@@ -36,7 +36,7 @@ impl From<jni::errors::Error> for BridgeError {
     }
 }
 
-/// What a Java updater threw, on its way through the store to the caller of the push.
+/// The exception that a Java updater threw. The store passes it to the caller of the push.
 #[derive(Debug)]
 pub(crate) struct JavaException(pub(crate) Global<JThrowable<'static>>);
 
@@ -48,8 +48,8 @@ impl fmt::Display for JavaException {
 
 impl StdError for JavaException {}
 
-/// Throws a `dev.kvstore.KVStoreException`; what a Java updater threw, as the same object; or the error of Java
-/// when its heap is full.
+/// Throws the exception for an error of a native method: a `dev.kvstore.KVStoreException`, the same
+/// object that a Java updater threw, or `OutOfMemoryError` if the Java heap is full.
 #[derive(Debug)]
 pub(crate) struct ThrowKVStoreException;
 
@@ -74,7 +74,7 @@ impl<T: Default> ErrorPolicy<T, BridgeError> for ThrowKVStoreException {
     }
 }
 
-/// The value that Java never sees, because an exception is on its way.
+/// Returns a placeholder that Java ignores, because an exception is pending.
 fn returned<T: Default>(thrown: jni::errors::Result<()>) -> jni::errors::Result<T> {
     match thrown {
         Ok(()) | Err(jni::errors::Error::JavaException) => Ok(T::default()),
@@ -91,12 +91,14 @@ fn throw(env: &mut Env<'_>, error: &BridgeError) -> jni::errors::Result<()> {
         return env.throw(throwable);
     }
     if matches!(error, BridgeError::Jni(jni::errors::Error::JniCall(JniError::NoMemory))) {
-        // As for any array that Java makes itself; where not even this fits, the JVM has one ready.
+        // This is what Java throws for its own arrays. If there is no memory even for this
+        // exception, the JVM uses a preallocated one.
         let thrown =
             env.throw_new(jni_str!("java/lang/OutOfMemoryError"), jni_str!("Java heap space"));
         return if env.exception_check() { Ok(()) } else { thrown };
     }
-    // Without the exception's own class, any exception is better than a null that nobody expects.
+    // If `KVStoreException` cannot be created, throw another exception rather than return an
+    // unexpected null.
     match throw_store_exception(env, &Report::of(error)) {
         Ok(()) => Ok(()),
         Err(jni::errors::Error::JavaException) => Err(jni::errors::Error::JavaException),
@@ -143,7 +145,7 @@ fn optional<'local>(
     }
 }
 
-/// What a `KVStoreException` is made of.
+/// The fields of a `KVStoreException`.
 #[derive(Debug)]
 struct Report {
     code: ErrorCode,
@@ -192,7 +194,8 @@ fn jni_text(error: &jni::errors::Error) -> String {
     }
 }
 
-/// Both kinds of payload that `panic!` makes: a literal is a `&str`, formatted text is a `String`.
+/// Returns the message of a panic. The payload of `panic!` is a `&str` for a literal and a `String`
+/// for a formatted message.
 fn panic_text(payload: &(dyn Any + Send)) -> &str {
     payload
         .downcast_ref::<&'static str>()
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_gives_its_text_whether_formatted_or_not() {
+    fn panic_text_returns_literal_and_formatted_messages() {
         let literal = catch_unwind(|| panic!("literal")).unwrap_err();
         let number = 7;
         let formatted = catch_unwind(move || panic!("number {number}")).unwrap_err();
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_key_expected_and_found() {
+    fn a_report_contains_key_expected_and_found() {
         let key = Key::new("w1").unwrap();
         let expected = TensorSpec::new([2, 3], DType::F32);
         let found = TensorSpec::new([3, 2], DType::F32);

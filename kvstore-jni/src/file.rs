@@ -58,7 +58,7 @@ fn load<'l>(
 native!(fn serialize(array: jlong) -> jbyte[]);
 fn serialize<'l>(env: &mut Env<'l>, _class: JClass<'_>, array: jlong) -> Result<JByteArray<'l>> {
     let array = convert::array(array)?;
-    // Before the bytes are there: they are the elements and a few more.
+    // Check before serializing, because the bytes are the elements and a short header.
     convert::check_java_length(array.tensor().num_bytes())?;
     let bytes = array.serialize()?;
     convert::bytes_to_java(env, &bytes)

@@ -1,28 +1,30 @@
-//! The native library behind the Java package `dev.kvstore`: it translates and decides nothing.
+//! The native library behind the Java package `dev.kvstore`. It only translates calls; it contains
+//! no logic of its own.
 //!
-//! - `handle`: the numbers that stand for stores, arrays and their like on the Java side
-//! - `error`: errors and panics become exceptions
-//! - `convert`: every conversion of arguments and results
-//! - `critical`: the elements of a Java array where they are
-//! - `store`, `snapshot`, `checkpoint`, `ndarray`, `row_sparse`, `buffer`, `file`, `optimizer`, `random`, `runtime`: the native methods,
-//!   one file per Java class
-//! - `updater`: the way back, from a push into a Java updater
+//! - `handle`: the handles of stores, arrays and other objects on the Java side
+//! - `error`: converts errors and panics to exceptions
+//! - `convert`: converts arguments and results
+//! - `critical`: direct access to the elements of a Java array
+//! - `store`, `snapshot`, `checkpoint`, `ndarray`, `row_sparse`, `buffer`, `file`, `optimizer`,
+//!   `random`, `runtime`: the native methods, one file per Java class
+//! - `updater`: calls a Java updater from a push
 //!
-//! No pointer crosses the border: Java holds a number, and a number that is out of date is an
-//! exception. The one exception is a read-only buffer on a value's memory, which holds the value until
-//! nothing can reach the buffer.
+//! No pointer is passed to Java. Java holds a number (a handle), and a native call with an outdated
+//! number throws an exception. The one exception to this rule is a read-only buffer over the memory
+//! of a value. It keeps the value alive while the buffer is reachable.
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
 /// Defines `native!` for the rest of a file, after `natives_of!($ "dev.kvstore.NativeKVStore")`.
 ///
-/// `native!(fn rank(store: jlong) -> jint)` then exports `Java_dev_kvstore_NativeKVStore_rank__J`, which
-/// calls the function `rank` of the file. (The dollar is handed over because a macro cannot write one.)
+/// `native!(fn rank(store: jlong) -> jint)` then exports `Java_dev_kvstore_NativeKVStore_rank__J`,
+/// which calls the function `rank` of the file. (The caller passes the dollar sign, because a macro
+/// cannot produce one.)
 macro_rules! natives_of {
     ($dollar:tt $class:literal) => {
         macro_rules! native {
             ($dollar($dollar signature:tt)*) => {
-                // Remove with the first release of jni that does not call `fetch_update`.
+                // Remove this with the first release of jni that does not call `fetch_update`.
                 #[allow(
                     deprecated,
                     reason = "jni 0.22.4 calls `fetch_update`, deprecated in Rust 1.99"

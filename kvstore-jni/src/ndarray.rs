@@ -1,6 +1,6 @@
 //! The native methods of `dev.kvstore.NativeNDArray`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use jni::Env;
 use jni::objects::{JByteArray, JClass, JDoubleArray, JFloatArray, JIntArray, JLongArray};
@@ -44,10 +44,10 @@ fn full_long<'l>(
     convert::adopt(env, array)
 }
 
-/// Exports a method that makes an array of a Java array's elements, converted.
+/// Exports a method that creates an array with the converted elements of a Java array.
 ///
-/// `new_array!(fn from_floats(data: jfloat[]) for JFloatArray)` is `native!` with `data` and what every
-/// such method takes besides, and the function.
+/// `new_array!(fn from_floats(data: jfloat[]) for JFloatArray)` expands to `native!` with `data`
+/// and the arguments that all these methods have in common, and to the function.
 macro_rules! new_array {
     (fn $name:ident($($data:tt)*) for $array:ident) => {
         native!(fn $name($($data)*, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
@@ -92,8 +92,8 @@ fn from_bytes<'l>(
 }
 
 native!(fn arange(start: jdouble, stop: jdouble, step: jdouble, repeat: jint, dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
-#[expect(clippy::similar_names, reason = "what every `arange` calls them")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
+#[expect(clippy::similar_names, reason = "these are the usual names of the arguments of `arange`")]
 fn arange<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
@@ -123,8 +123,8 @@ fn concatenate<'l>(
     convert::adopt(env, joined)
 }
 
-/// Exports a method that computes a new array from the array whose handle is the first argument. The
-/// other arguments are numbers.
+/// Exports a method that computes a new array from the array whose handle is the first argument.
+/// The other arguments are numbers.
 macro_rules! derived {
     (fn $name:ident($($argument:ident: $type:ident),*) |$array:ident| $result:expr) => {
         native!(fn $name(array: jlong $(, $argument: $type)*) -> jlong[]);
@@ -181,8 +181,8 @@ fn reshape<'l>(
     convert::adopt(env, view)
 }
 
-/// Exports a method without a result that uses the array whose handle is the first argument. The other
-/// arguments are numbers.
+/// Exports a method without a result that uses the array whose handle is the first argument. The
+/// other arguments are numbers.
 macro_rules! applied {
     (fn $name:ident($($argument:ident: $type:ident),*) |$array:ident| $done:expr) => {
         native!(fn $name(array: jlong $(, $argument: $type)*));
@@ -224,7 +224,8 @@ fn array_equal(
     Ok(left.array_equal(&right)?)
 }
 
-/// Exports a method that sets an array to a Java array's elements, converted: see [`new_array`].
+/// Exports a method that sets the elements of an array to the converted elements of a Java array,
+/// like [`new_array`].
 macro_rules! assign {
     (fn $name:ident($($signature:tt)*) for $java:ident) => {
         native!(fn $name($($signature)*));

@@ -1,6 +1,6 @@
 //! The native methods of `dev.kvstore.NativeOptimizer`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ type Strings<'l> = JObjectArray<'l, JString<'l>>;
 natives_of!($ "dev.kvstore.NativeOptimizer");
 
 native!(fn create(name: JString, names: JString[], values: jdouble[], schedule: jlong[], lr_keys: JString[], lr_factors: jdouble[], wd_keys: JString[], wd_factors: jdouble[]) -> jlong);
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn create(
     env: &mut Env<'_>,
     _class: JClass<'_>,
@@ -140,6 +140,7 @@ fn state_arrays<'l>(env: &mut Env<'l>, _class: JClass<'_>, state: jlong) -> Resu
     let state = STATES.get(state)?;
     let state = state.lock().unwrap_or_else(PoisonError::into_inner);
     let tensors = kvstore::fallible::copied(state.tensors())?;
+    // Release the lock before the arrays are registered.
     drop(state);
     convert::adopt_all(env, tensors.into_iter().map(NDArray::new).collect())
 }

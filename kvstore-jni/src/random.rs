@@ -1,6 +1,6 @@
 //! The native methods of `dev.kvstore.NativeRandom`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use jni::Env;
 use jni::objects::{JClass, JLongArray};
@@ -18,7 +18,7 @@ fn seed(_env: &mut Env<'_>, _class: JClass<'_>, number: jlong) -> Result<()> {
 }
 
 native!(fn array(distribution: jint, one: jdouble, other: jdouble, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn array<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,

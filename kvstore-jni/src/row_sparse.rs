@@ -1,6 +1,6 @@
 //! The native methods of `dev.kvstore.NativeRowSparse`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use jni::Env;
 use jni::objects::{JClass, JLongArray, JObjectArray, JString};
@@ -79,7 +79,10 @@ fn pull<'l>(
     convert::adopt_rows(env, pulled)
 }
 
-/// Returns the numbers of each key.
+/// Splits the row indices into one list per key.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the counts are negative or exceed the number of row indices.
 fn lists<'a>(mut ids: &'a [jlong], counts: &[jlong]) -> Result<Vec<&'a [jlong]>> {
     let mut lists = kvstore::fallible::with_capacity(counts.len())?;
     for &count in counts {

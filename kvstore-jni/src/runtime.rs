@@ -1,5 +1,5 @@
 //! The native methods of `dev.kvstore.NativeRuntime`.
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use jni::Env;
 use jni::exceptions::JOutOfMemoryError;
@@ -17,7 +17,8 @@ type Names<'local> = JObjectArray<'local, JString<'local>>;
 
 native!(fn prepare());
 fn prepare(env: &mut Env<'_>, _class: JClass<'_>) -> Result<()> {
-    // `jni` looks this class up when an array does not fit into the Java heap, and a lookup needs the heap, too.
+    // `jni` looks this class up if an array does not fit into the Java heap. The first look-up
+    // needs heap, too, so do it now.
     drop(JOutOfMemoryError::lookup_class(env, &LoaderContext::None)?);
     Ok(())
 }

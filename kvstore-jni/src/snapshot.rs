@@ -1,6 +1,6 @@
 //! The native methods of `dev.kvstore.NativeSnapshot`.
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
-#![expect(clippy::unnecessary_wraps, reason = "`native_method!` asks for a result")]
+#![expect(clippy::unnecessary_wraps, reason = "`native_method!` requires a result")]
 
 use std::sync::{Arc, Mutex};
 

@@ -25,7 +25,8 @@ fn create(env: &mut Env<'_>, _class: JClass<'_>, name: JString<'_>) -> Result<jl
 native!(fn release(store: jlong));
 fn release(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<()> {
     if let Some(store) = STORES.remove(store) {
-        // A collector comes at another time in each process; `close` has waited for the others.
+        // `close` has waited for the other processes. After a garbage collection, waiting would be
+        // wrong, because it happens at a different time in each process.
         store.set_barrier_before_exit(false)?;
     }
     Ok(())
@@ -136,7 +137,7 @@ fn pull_new<'l>(
 }
 
 native!(fn pushpull(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn pushpull(
     env: &mut Env<'_>,
     _class: JClass<'_>,
@@ -154,7 +155,7 @@ fn pushpull(
 }
 
 native!(fn broadcast(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
-#[expect(clippy::too_many_arguments, reason = "as many as the Java method has")]
+#[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn broadcast(
     env: &mut Env<'_>,
     _class: JClass<'_>,
@@ -287,7 +288,7 @@ fn clear_clip_global_norm(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) 
 }
 
 native!(fn clip_global_norm(store: jlong) -> jdouble);
-/// Returns 0 if there is no bound.
+/// Returns the bound, or 0 if there is none.
 fn clip_global_norm(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong) -> Result<jdouble> {
     Ok(convert::store(store)?.clip_global_norm()?.unwrap_or(0.0))
 }

@@ -1,4 +1,4 @@
-//! [`JavaUpdater`]: the way from a push into a Java updater.
+//! [`JavaUpdater`] calls a Java updater from a push.
 
 use jni::objects::{JMethodID, JObject, JString, JValue};
 use jni::refs::Global;
@@ -9,7 +9,7 @@ use kvstore::{BoxError, Key, NDArray};
 use crate::convert;
 use crate::error::{BridgeError, JavaException, Result};
 
-/// A `dev.kvstore.UpdaterCall`, kept alive as long as a store may call it.
+/// A `dev.kvstore.UpdaterCall`. It is kept alive while a store may call it.
 #[derive(Debug)]
 pub(crate) struct JavaUpdater {
     vm: JavaVM,
@@ -19,7 +19,7 @@ pub(crate) struct JavaUpdater {
 }
 
 impl JavaUpdater {
-    /// Returns the updater behind a `dev.kvstore.UpdaterCall`.
+    /// Returns the updater for a `dev.kvstore.UpdaterCall`.
     pub(crate) fn new(env: &mut Env<'_>, target: &JObject<'_>) -> Result<Self> {
         convert::reject_null(target, "updater")?;
         let class = env.get_object_class(target)?;
@@ -28,18 +28,19 @@ impl JavaUpdater {
         Ok(Self { vm: env.get_java_vm()?, target: env.new_global_ref(target)?, update })
     }
 
-    /// Calls the updater in the current thread, whichever it is.
+    /// Calls the updater in the current thread, which need not be a Java thread.
     ///
-    /// What it throws comes back as [`JavaException`], which the native method that pushed rethrows.
+    /// An exception that the updater throws is returned as [`JavaException`]. The native method
+    /// that pushed rethrows it.
     pub(crate) fn update(
         &self,
         key: &Key,
         pushed: &NDArray,
         stored: &NDArray,
     ) -> Result<(), BoxError> {
-        // The push that led here has an environment of its own further up the stack: only a fresh
-        // one may be used now. A thread that is not Java's own is attached for this call alone: a JVM ends when
-        // all others have.
+        // The calling push has its own environment further up the stack, so only a new one may be
+        // used here. A thread that was not created by Java is attached only for this call, because
+        // the JVM terminates only when all other threads have.
         let call = |env: &mut Env<'_>| self.call(env, key, pushed, stored);
         let called = self.vm.attach_current_thread_for_scope(call);
         match called {
@@ -50,7 +51,7 @@ impl JavaUpdater {
         }
     }
 
-    #[allow(unsafe_code, reason = "looking the method up by its name takes as long as calling it")]
+    #[allow(unsafe_code, reason = "a look-up of the method by name takes as long as the call")]
     fn call(
         &self,
         env: &mut Env<'_>,
@@ -63,8 +64,8 @@ impl JavaUpdater {
             convert::register(env, Vec::from([pushed.clone(), stored.clone()]))?;
         let arguments = [JValue::Object(&key).as_jni(), JValue::Object(&arrays).as_jni()];
         let returns = ReturnType::Primitive(Primitive::Void);
-        // SAFETY: the method belongs to the class of the target, which is loaded as long as the
-        // target is held; it takes a string and an array of longs and returns nothing.
+        // SAFETY: the method belongs to the class of the target, which stays loaded while the
+        // target is held. It takes a string and an array of longs and returns nothing.
         let called =
             unsafe { env.call_method_unchecked(&self.target, self.update, returns, &arguments) };
         match called {
@@ -75,7 +76,7 @@ impl JavaUpdater {
     }
 }
 
-/// Takes the pending exception off the thread.
+/// Clears and returns the pending exception.
 fn catch(env: &mut Env<'_>) -> Result<Option<JavaException>> {
     let thrown = env.exception_occurred();
     env.exception_clear();

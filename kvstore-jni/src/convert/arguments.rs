@@ -1,4 +1,4 @@
-//! Arguments of calls: keys, values, shapes, devices, options.
+//! Converts arguments of calls: keys, values, shapes, devices, options.
 
 use jni::Env;
 use jni::objects::{JDoubleArray, JLongArray, JObjectArray, JString};
@@ -14,8 +14,8 @@ use crate::error::{BridgeError, Result};
 use super::handles::{ROWS, array};
 use super::java::{collect_strings, numbers, strings, with_string};
 
-/// Returns values. A positive number is the handle of an array. A negative number is the bitwise
-/// complement of the handle of a row-sparse value.
+/// Returns the values of handles. A positive number is the handle of an array. A negative number is
+/// the bitwise complement of the handle of a row-sparse value.
 pub(crate) fn values(env: &Env<'_>, handles: &JLongArray<'_>) -> Result<Vec<Value>> {
     let value = |handle: i64| {
         Ok::<Value, BridgeError>(if handle < 0 {
@@ -27,12 +27,12 @@ pub(crate) fn values(env: &Env<'_>, handles: &JLongArray<'_>) -> Result<Vec<Valu
     fallible::try_collect(numbers(env, handles, "values")?.into_iter().map(value))
 }
 
-/// Returns keys.
+/// Returns the keys with these names.
 pub(crate) fn keys(env: &mut Env<'_>, names: &JObjectArray<'_, JString<'_>>) -> Result<Vec<Key>> {
     collect_strings(env, names, "keys", |name| Ok(Key::new(name)?))
 }
 
-/// Returns a key.
+/// Returns the key with this name.
 pub(crate) fn key(env: &Env<'_>, name: &JString<'_>) -> Result<Key> {
     with_string(env, name, "key", |name| Ok(Key::new(name)?))
 }
@@ -48,11 +48,14 @@ pub(crate) fn options(
     Ok(fallible::collect(names.into_iter().zip(values))?)
 }
 
-/// Returns a schedule of the learning rate, none for an empty array.
+/// Returns a learning rate schedule, or `None` for an empty array.
 ///
-/// The numbers are: its kind, the mode of its warm-up, the updates of the warm-up (0 for none) and the
-/// learning rate where that begins; then those of the kind. Learning rates and other fractions are the
-/// bits of a double.
+/// The numbers are: the kind of the schedule, the mode of its warm-up, the number of updates of the
+/// warm-up (0 for none), the first learning rate of the warm-up, and the parameters of the kind.
+/// Learning rates and other fractions are encoded as the bits of a double.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the numbers are not a valid schedule.
 pub(crate) fn schedule(env: &Env<'_>, numbers: &JLongArray<'_>) -> Result<Option<LrScheduler>> {
     let numbers = self::numbers(env, numbers, "schedule")?;
     let Some((&[kind, mode, steps, begin], own)) = numbers.split_first_chunk() else {
@@ -75,18 +78,22 @@ pub(crate) fn schedule(env: &Env<'_>, numbers: &JLongArray<'_>) -> Result<Option
         }
         _ => return Err(Error::invalid(format!("schedule {numbers:?} is unknown")).into()),
     };
+    // Java always passes the warm-up. With 0 steps there is none, and its mode has no meaning.
     if steps == 0 {
         return Ok(Some(schedule));
     }
     Ok(Some(schedule.with_warmup(update_count(steps)?, fraction(begin), Warmup::of(mode)?)?))
 }
 
-/// Returns the number with these bits.
+/// Decodes a double from its bits.
 fn fraction(bits: jlong) -> f64 {
     f64::from_bits(bits.cast_unsigned())
 }
 
-/// Returns a number of updates.
+/// Converts an update count.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if it is negative.
 fn update_count(number: jlong) -> Result<u64> {
     let count = u64::try_from(number);
     Ok(count.map_err(|_| {
@@ -94,7 +101,10 @@ fn update_count(number: jlong) -> Result<u64> {
     })?)
 }
 
-/// Returns a shape.
+/// Returns the shape with these dimensions.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if a dimension is negative.
 pub(crate) fn shape(env: &Env<'_>, dimensions: &JLongArray<'_>) -> Result<Shape> {
     let dimensions = numbers(env, dimensions, "shape")?;
     let mut lengths = fallible::with_capacity(dimensions.len())?;
@@ -106,7 +116,7 @@ pub(crate) fn shape(env: &Env<'_>, dimensions: &JLongArray<'_>) -> Result<Shape>
     Ok(Shape::from(lengths))
 }
 
-/// Returns a distribution with its two parameters.
+/// Returns a distribution. `one` and `other` are its parameters.
 pub(crate) fn distribution(code: jint, one: f64, other: f64) -> Result<Distribution> {
     Ok(match DistributionKind::of(code)? {
         DistributionKind::Uniform => Distribution::Uniform { low: one, high: other },
@@ -114,12 +124,12 @@ pub(crate) fn distribution(code: jint, one: f64, other: f64) -> Result<Distribut
     })
 }
 
-/// Returns a dtype.
+/// Returns the dtype with this code.
 pub(crate) fn dtype(code: jint) -> Result<DType> {
     Ok(DType::from_code(code)?)
 }
 
-/// Returns a device.
+/// Returns the device with this kind and ordinal.
 pub(crate) fn device(kind: jint, ordinal: jint) -> Result<Device> {
     let kind = DeviceKind::of(kind)?;
     let ordinal = u32::try_from(ordinal)

@@ -13,13 +13,13 @@ use crate::handle::HandleTable;
 use super::handles::{ARRAYS, ROWS};
 use super::java::{pair_to_java, size, strings_to_java, to_java};
 
-/// Gives an array to Java and returns its description: handle, dtype, device kind, device ordinal,
+/// Passes an array to Java. Returns its description: handle, dtype, device kind, device ordinal,
 /// rank, dimensions. Java releases the handle.
 pub(crate) fn adopt<'local>(env: &mut Env<'local>, array: NDArray) -> Result<JLongArray<'local>> {
     adopt_all(env, Vec::from([array]))
 }
 
-/// Gives arrays to Java and returns their descriptions, one after the other.
+/// Passes arrays to Java. Returns their concatenated descriptions.
 pub(crate) fn adopt_all<'local>(
     env: &mut Env<'local>,
     arrays: Vec<NDArray>,
@@ -29,8 +29,8 @@ pub(crate) fn adopt_all<'local>(
     Ok(descriptions)
 }
 
-/// Gives row-sparse values to Java and returns their descriptions, one after the other. A description
-/// has the shape of the dense value.
+/// Passes row-sparse values to Java. Returns their concatenated descriptions, which have the shape
+/// of the dense value.
 pub(crate) fn adopt_rows<'local>(
     env: &mut Env<'local>,
     values: Vec<RowSparse>,
@@ -41,8 +41,8 @@ pub(crate) fn adopt_rows<'local>(
     Ok(descriptions)
 }
 
-/// Registers arrays for Java. Returns their handles, which are released when dropped, and their
-/// descriptions, one after the other.
+/// Registers arrays for Java. Returns their handles, which are released on drop, and their
+/// concatenated descriptions.
 pub(crate) fn register<'local>(
     env: &mut Env<'local>,
     arrays: Vec<NDArray>,
@@ -70,7 +70,7 @@ fn register_in<'local, T>(
     Ok((registered, descriptions))
 }
 
-/// Handles that are released when this is dropped.
+/// Handles that are released when this value is dropped.
 #[must_use]
 pub(crate) struct TemporaryHandles<T: 'static> {
     table: &'static HandleTable<T>,
@@ -78,7 +78,7 @@ pub(crate) struct TemporaryHandles<T: 'static> {
 }
 
 impl<T> TemporaryHandles<T> {
-    /// Leaves the arrays to Java.
+    /// Keeps the handles valid. From now on, Java releases them.
     pub(crate) fn keep(mut self) {
         self.handles.clear();
     }
@@ -92,10 +92,11 @@ impl<T> Drop for TemporaryHandles<T> {
     }
 }
 
-/// How many numbers the description of an array of four axes has.
+/// The length of the description of an array with four dimensions.
 const USUAL_DESCRIPTION: usize = 9;
 
-/// Returns the memory of each device as five numbers: kind and ordinal, live and pooled bytes, all bytes or -1.
+/// Returns the memory usage of each device as five numbers: kind, ordinal, live bytes, pooled
+/// bytes, and total bytes or -1.
 pub(crate) fn memory_to_java<'local>(
     env: &mut Env<'local>,
     devices: &[DeviceMemory],
@@ -108,7 +109,7 @@ pub(crate) fn memory_to_java<'local>(
     to_java(env, &numbers.collect::<Vec<jlong>>())
 }
 
-/// Appends the description of a value, all but the number in front.
+/// Appends the description of a value, except the number in front.
 fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) -> Result<()> {
     let dims = spec.shape().dims();
     fallible::reserve(description, 4 + dims.len())?;
@@ -122,13 +123,14 @@ fn describe(spec: &TensorSpec, device: Device, description: &mut Vec<jlong>) -> 
     Ok(())
 }
 
-/// Returns keys and what they hold, each as numbers: pushes, bytes of its state, and the description of its value
-/// as [`adopt`] gives that of an array, with the bytes of the value in place of a handle.
+/// Returns the keys and their statistics. The numbers of each key are: pushes, size of the state in
+/// bytes, size of the value in bytes, and the description of the value as of [`adopt`] without the
+/// handle.
 pub(crate) fn stats_to_java<'local>(
     env: &mut Env<'local>,
     stats: &[KeyStats],
 ) -> Result<JObjectArray<'local, JObject<'local>>> {
-    // Three numbers per key, then the description: four numbers and the lengths of the axes.
+    // For each key: three numbers, then four numbers of the description and the dimensions.
     let len = stats.iter().map(|of_key| 3 + 4 + of_key.spec.shape().rank()).sum();
     let mut numbers = fallible::with_capacity(len)?;
     for of_key in stats {

@@ -1,4 +1,4 @@
-//! Elements of arrays, copied from and to Java arrays.
+//! Copies elements from and to Java arrays.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 use super::java::{check_java_length, numbers, reject_null};
 use crate::critical::Critical;
 
-/// Returns a new array with the numbers of a Java array, which are copied once.
+/// Returns a new array with the numbers of a Java array. Copies them only once.
 pub(crate) fn new_array<T: Element + TypeArray>(
     env: &Env<'_>,
     data: &JPrimitiveArray<'_, T>,
@@ -20,7 +20,7 @@ pub(crate) fn new_array<T: Element + TypeArray>(
     device: Device,
 ) -> Result<NDArray> {
     if device.kind() != DeviceKind::Cpu {
-        // A copy to another device may wait, which the one below may not.
+        // A copy to another device may block, which is not allowed in the critical section below.
         return Ok(kvstore::array(&numbers(env, data, "data")?, shape, device)?);
     }
     reject_null(data, "data")?;
@@ -29,40 +29,46 @@ pub(crate) fn new_array<T: Element + TypeArray>(
     })
 }
 
-/// Returns a Java array of a value's elements, converted.
+/// Returns a Java array of the converted elements of a value.
 pub(crate) fn elements_to_java<'local, T: Element + TypeArray>(
     env: &mut Env<'local>,
     value: &Tensor,
 ) -> Result<JPrimitiveArray<'local, T>> {
-    // Before anything is converted, which would take as much memory again.
+    // Check before converting, because the conversion takes as much memory again.
     check_java_length(value.num_elements())?;
     let array = JPrimitiveArray::new(env, value.num_elements())?;
     fill(env, &array, &value.cast(T::DTYPE)?)?;
     Ok(array)
 }
 
-/// Lets `copy` see some elements of a Java array where they are.
+/// Passes some elements of a Java array to `copy` without a copy.
 ///
-/// Meanwhile the JVM does not move anything: `copy` only copies, a piece that takes microseconds, and neither
-/// waits nor calls Java. Copied into a buffer first, a large array took a third longer.
-#[allow(unsafe_code, reason = "16 Mi floats at 0.85 of `System.arraycopy` instead of 0.64")]
+/// While `copy` runs, the JVM moves no objects. So `copy` must only copy a piece, which takes
+/// microseconds. It must neither wait nor call Java. Copying through a buffer took a third longer
+/// for a large array.
+#[allow(
+    unsafe_code,
+    reason = "16 Mi floats are copied at 0.85 of the speed of `System.arraycopy`, not 0.64"
+)]
 fn with_elements<T: TypeArray>(
     env: &Env<'_>,
     array: &JPrimitiveArray<'_, T>,
     range: Range<usize>,
     copy: impl FnOnce(&[T]) -> Result<()>,
 ) -> Result<()> {
-    // SAFETY: until the end of this function, `copy` alone runs in this thread, and it makes no call of JNI.
+    // SAFETY: until this function returns, only `copy` runs in this thread, and it makes no JNI
+    // call.
     let elements = unsafe { Critical::new(env, array) }?;
     let elements = elements.get(range);
     copy(elements.ok_or_else(|| Error::Internal("a range outside of a Java array".to_owned()))?)
 }
 
-/// Copies the elements of a value into a Java array from its beginning on: 1 MiB at a time, so that a collection
-/// never waits for long. (Long runs that need no conversion are copied on the Java side, on all cores.)
+/// Copies the elements of a value to the beginning of a Java array. Copies 1 MiB at a time, so that
+/// a garbage collection never waits long. (The Java side copies long runs that need no conversion
+/// itself, on all cores.)
 ///
 /// # Errors
-/// [`Error::SpecMismatch`] when `T` is not the value's dtype.
+/// - [`Error::SpecMismatch`] if `T` is not the value's dtype.
 pub(crate) fn fill<T: Element + TypeArray>(
     env: &Env<'_>,
     array: &JPrimitiveArray<'_, T>,

@@ -1,4 +1,4 @@
-//! Strings, numbers and arrays of Java.
+//! Converts strings, numbers and arrays.
 
 use jni::Env;
 use jni::errors::JniError;
@@ -11,7 +11,7 @@ use kvstore::fallible;
 
 use crate::error::Result;
 
-/// Returns the strings of a Java array; `name` stands for the array in errors.
+/// Returns the strings of a Java array; `name` is the name of the array in errors.
 pub(crate) fn strings(
     env: &mut Env<'_>,
     array: &JObjectArray<'_, JString<'_>>,
@@ -20,7 +20,7 @@ pub(crate) fn strings(
     collect_strings(env, array, name, owned)
 }
 
-/// Returns what `convert` makes of each string of a Java array; `name` stands for the array in errors.
+/// Converts each string of a Java array with `convert`. `name` is the name of the array in errors.
 pub(super) fn collect_strings<T>(
     env: &mut Env<'_>,
     array: &JObjectArray<'_, JString<'_>>,
@@ -31,7 +31,8 @@ pub(super) fn collect_strings<T>(
     let len = array.len(env)?;
     let mut converted = fallible::with_capacity(len)?;
     for index in 0..len {
-        // Freed at once: a call may bring more keys than a local frame has room for.
+        // Free each reference immediately: a call may have more keys than a local frame has room
+        // for.
         let element = array.get_element(env, index)?.auto();
         if element.is_null() {
             return Err(Error::invalid(format!("`{name}[{index}]` is null")).into());
@@ -41,7 +42,7 @@ pub(super) fn collect_strings<T>(
     Ok(converted)
 }
 
-/// Returns a string; `name` stands for it in errors.
+/// Returns a string; `name` is its name in errors.
 pub(crate) fn string(env: &Env<'_>, string: &JString<'_>, name: &str) -> Result<String> {
     with_string(env, string, name, owned)
 }
@@ -52,7 +53,7 @@ fn owned(text: &str) -> Result<String> {
     Ok(owned)
 }
 
-/// Returns what `convert` makes of a string; `name` stands for it in errors.
+/// Converts a string with `convert`. `name` is its name in errors.
 pub(super) fn with_string<T>(
     env: &Env<'_>,
     string: &JString<'_>,
@@ -66,7 +67,8 @@ pub(super) fn with_string<T>(
         other => other,
     })?;
     let text = encoded.to_str();
-    // A Java string may hold half a surrogate pair. Replaced, two different keys could become one.
+    // A Java string may contain an unpaired surrogate. If it were replaced, two different keys
+    // could become equal.
     if text.contains(char::REPLACEMENT_CHARACTER)
         && JNIString::new(&text).to_bytes() != encoded.to_bytes()
     {
@@ -75,7 +77,7 @@ pub(super) fn with_string<T>(
     convert(&text)
 }
 
-/// Returns the numbers of a Java array; `name` stands for it in errors.
+/// Returns the numbers of a Java array; `name` is its name in errors.
 pub(crate) fn numbers<T: TypeArray + Default>(
     env: &Env<'_>,
     array: &JPrimitiveArray<'_, T>,
@@ -88,9 +90,10 @@ pub(crate) fn numbers<T: TypeArray + Default>(
     Ok(numbers)
 }
 
-/// Returns the bytes of a Java array, which are signed there; `name` stands for it in errors.
+/// Returns the bytes of a Java array, converted from signed to unsigned. `name` is its name in
+/// errors.
 pub(crate) fn bytes(env: &Env<'_>, array: &JByteArray<'_>, name: &str) -> Result<Vec<u8>> {
-    // The standard library collects in place.
+    // The standard library reuses the vector's memory.
     Ok(numbers(env, array, name)?.into_iter().map(i8::cast_unsigned).collect())
 }
 
@@ -103,7 +106,10 @@ pub(crate) fn bytes_to_java<'local>(
     Ok(env.byte_array_from_slice(bytes)?)
 }
 
-/// Refuses more elements than a Java array can have.
+/// Checks that a Java array can have this many elements.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if it cannot.
 pub(crate) fn check_java_length(len: usize) -> Result<()> {
     if jsize::try_from(len).is_err() {
         let text = format!(
@@ -139,7 +145,10 @@ pub(crate) fn strings_to_java<'local, S: AsRef<str>>(
     Ok(array)
 }
 
-/// Returns a position that counts from 0; `name` stands for it in errors.
+/// Converts a position, which counts from 0. `name` is its name in errors.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if it is negative.
 pub(crate) fn position<N>(number: N, name: &str) -> Result<usize>
 where
     N: Copy + std::fmt::Display + TryInto<usize>,
@@ -149,13 +158,13 @@ where
         .map_err(|_| Error::invalid(format!("`{name}` is {number}, expected 0 or more")).into())
 }
 
-/// Returns a count as Java takes it.
+/// Converts a count to a Java `int`.
 pub(crate) fn count(number: usize) -> Result<jint> {
     jint::try_from(number)
         .map_err(|_| Error::Internal(format!("{number} does not fit into a Java int")).into())
 }
 
-/// Returns a number of bytes or a dimension.
+/// Converts a number of bytes or a dimension to a Java `long`.
 pub(crate) fn size(number: usize) -> jlong {
     jlong::try_from(number).unwrap_or(jlong::MAX)
 }
@@ -172,7 +181,10 @@ pub(crate) fn pair_to_java<'local>(
     Ok(pair)
 }
 
-/// Refuses a null; `name` stands for the reference in errors.
+/// Checks that a reference is not null. `name` is its name in errors.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if it is null.
 pub(crate) fn reject_null<'local>(
     reference: &impl AsRef<JObject<'local>>,
     name: &str,

@@ -1,8 +1,8 @@
-//! The numbers that stand for Rust objects on the Java side.
+//! Handles: the numbers that identify Rust objects on the Java side.
 //!
-//! - `slots`: which number stands for which object
+//! - `slots`: maps numbers to objects
 //! - `table`: [`HandleTable`], the same for many threads
-//! - `models`: the table under every schedule of a few threads
+//! - `models`: tests the table under every schedule of a few threads
 
 #[cfg(test)]
 mod models;
@@ -11,7 +11,7 @@ mod table;
 
 pub(crate) use table::HandleTable;
 
-/// What the table is built on. In the models it is built on loom's lock and reference counts.
+/// The synchronization types of the table. In the models, they are those of loom.
 mod sync {
     pub(super) use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 }
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_memory_for_a_handle_is_out_of_memory() {
+    fn insert_without_memory_returns_out_of_memory() {
         let table = HandleTable::new("thing");
         let mut handles = vec![0; 100_000];
         let (count, error) = without_memory(|| {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_and_numbers_that_were_never_given_are_closed() {
+    fn zero_and_unknown_numbers_are_closed() {
         let table = HandleTable::<u8>::new("thing");
         for handle in [0, 1, -1, i64::MAX, i64::MIN] {
             assert_eq!(table.get(handle).unwrap_err().code(), ErrorCode::Closed);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_outlives_its_removal_while_somebody_uses_it() {
+    fn an_object_outlives_its_removal_while_it_is_in_use() {
         let table = HandleTable::new("thing");
         let handle = table.insert(String::from("used")).unwrap();
         let used = table.get(handle).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_threads_that_remove_one_object_one_gets_it() {
+    fn only_one_of_many_threads_removes_an_object() {
         let table = HandleTable::new("thing");
         for _ in 0..200 {
             let handle = table.insert(()).unwrap();

@@ -1,9 +1,9 @@
-//! The table under every schedule of a few threads, by `loom`.
+//! Tests the table under every schedule of a few threads with `loom`.
 //!
-//! Its source is compiled here a second time, on loom's lock and reference counts: loom runs a
-//! program in every order of coming to them that can make a difference. Each test names all the
-//! results that its program may have, so a result too many fails, and so does a race that never
-//! happened.
+//! The source of the table is compiled a second time here, with loom's locks and reference counts.
+//! Loom runs a program in every order of lock and reference count operations that can make a
+//! difference. Each test lists all results that its program may have. So the test fails if there is
+//! an unexpected result, and also if an expected race did not occur.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
@@ -19,14 +19,14 @@ mod sync {
     pub(super) use loom::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 }
 
-/// An object that uses its table while it is dropped. Dropped under the table's lock it would wait
-/// for ever, which loom reports as a deadlock and ends the process.
+/// An object that uses its table in `drop`. If the table dropped it under its lock, this would
+/// deadlock. Loom reports a deadlock and terminates the process.
 struct TestObject {
     name: char,
     things: Weak<TestTable>,
 }
 
-/// A table, and what has become of the objects in it.
+/// A table, and the names of the objects that were dropped.
 struct TestTable {
     table: HandleTable<TestObject>,
     dropped: Mutex<Vec<char>>,
@@ -34,7 +34,7 @@ struct TestTable {
 
 impl Drop for TestObject {
     fn drop(&mut self) {
-        // Not after a failure, and not when the table itself is dropped.
+        // Skip this after a failed assertion and when the table itself is dropped.
         if let Some(things) = self.things.upgrade().filter(|_| !std::thread::panicking()) {
             assert!(things.table.remove(0).is_none());
             things.dropped.lock().unwrap().push(self.name);
@@ -68,7 +68,7 @@ impl TestTable {
     }
 }
 
-/// Runs a program on an empty table under every schedule of its threads and returns its results.
+/// Runs a program with an empty table under every schedule of its threads. Returns all its results.
 fn results<R, P>(program: P) -> BTreeSet<R>
 where
     R: Ord + Send + 'static,
@@ -84,13 +84,13 @@ where
     std::mem::take(&mut *results.lock().unwrap())
 }
 
-/// Says whether two numbers are of one slot, which is their lower half.
+/// Returns whether two handles belong to the same slot, which is the lower half of a handle.
 fn same_slot(one: i64, other: i64) -> bool {
     (one ^ other).trailing_zeros() >= 32
 }
 
 #[test]
-fn a_user_gets_the_object_or_nothing_and_the_last_to_let_go_drops_it() {
+fn a_lookup_during_a_removal_finds_the_object_or_nothing() {
     let results = results(|things| {
         let handle = things.insert('a');
         let user = things.spawn(move |things| things.get(handle));
@@ -104,7 +104,7 @@ fn a_user_gets_the_object_or_nothing_and_the_last_to_let_go_drops_it() {
 }
 
 #[test]
-fn an_object_is_never_found_again_after_it_was_not() {
+fn an_object_is_never_found_after_a_failed_lookup() {
     let results = results(|things| {
         let handle = things.insert('a');
         let user = things.spawn(move |things| (things.get(handle), things.get(handle)));
@@ -116,7 +116,7 @@ fn an_object_is_never_found_again_after_it_was_not() {
 }
 
 #[test]
-fn of_two_that_remove_an_object_one_gets_it() {
+fn only_one_of_two_threads_removes_an_object() {
     let results = results(|things| {
         let handle = things.insert('a');
         let closer = things.spawn(move |things| things.remove(handle));
@@ -128,7 +128,7 @@ fn of_two_that_remove_an_object_one_gets_it() {
 }
 
 #[test]
-fn a_late_user_never_gets_the_next_object_of_the_slot() {
+fn a_late_lookup_never_finds_the_next_object_of_the_slot() {
     let results = results(|things| {
         let old = things.insert('a');
         let user = things.spawn(move |things| things.get(old));
@@ -162,7 +162,7 @@ fn a_late_remove_never_takes_the_next_object_of_the_slot() {
 }
 
 #[test]
-fn two_inserts_into_an_empty_table_have_slots_of_their_own() {
+fn two_inserts_into_an_empty_table_use_different_slots() {
     let results = results(|things| {
         let maker = things.spawn(|things| things.insert('a'));
         let b = things.insert('b');
@@ -176,7 +176,7 @@ fn two_inserts_into_an_empty_table_have_slots_of_their_own() {
 }
 
 #[test]
-fn of_two_inserts_one_gets_the_free_slot() {
+fn only_one_of_two_inserts_reuses_a_free_slot() {
     let results = results(|things| {
         let old = things.insert('a');
         things.remove(old);

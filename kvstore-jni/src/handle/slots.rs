@@ -1,18 +1,20 @@
-//! [`Slots`]: which number stands for which object.
+//! [`Slots`] maps numbers to objects.
 
 use kvstore::{Error, fallible};
 
-/// Objects by number. A number is an index and a generation: it is positive, and it goes out of date
-/// when its object is removed, so a late user gets nothing and not somebody else's object.
+/// Objects by number. A number consists of an index and a generation, and is positive. It becomes
+/// outdated when its object is removed. So a late look-up finds nothing rather than another object
+/// in the same slot.
 ///
 /// `slotmap` is not used: its insertions abort if memory is missing, and its generations wrap.
 pub(super) struct Slots<T> {
     entries: Vec<Entry<T>>,
-    /// The slots that can be reused. It has capacity for all slots, so that a removal needs no memory.
+    /// The indices of slots that can be reused. The vector has capacity for all slots, so that a
+    /// removal needs no memory.
     free: Vec<u32>,
 }
 
-/// Why an object was not inserted.
+/// The reason why an object was not inserted.
 #[derive(Debug)]
 pub(super) enum InsertError {
     /// All 2^32 slots are in use.
@@ -30,10 +32,11 @@ impl<T> Slots<T> {
         Self { entries: Vec::new(), free: Vec::new() }
     }
 
-    /// Puts an object in and returns its number.
+    /// Inserts an object and returns its number.
     ///
     /// # Errors
-    /// The object and the reason. The caller drops the object outside the table's lock.
+    /// - The object and the reason if there is no slot or no memory. The caller drops the object
+    ///   outside the table's lock.
     pub(super) fn insert(&mut self, value: T) -> Result<i64, (T, InsertError)> {
         if let Some(index) = self.free.pop()
             && let Some(entry) = self.entry_mut(index)
@@ -50,7 +53,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Reserves memory for another slot and for its removal. Returns its index.
+    /// Reserves memory for another slot and for its removal. Returns the index of the slot.
     fn reserve(&mut self) -> Result<u32, InsertError> {
         let num_slots = self.entries.len();
         let index = u32::try_from(num_slots).map_err(|_| InsertError::Full)?;
@@ -61,19 +64,19 @@ impl<T> Slots<T> {
         Ok(index)
     }
 
-    /// Returns the object of a number, unless the number is out of date.
+    /// Returns the object of a number, or `None` if the number is outdated.
     pub(super) fn get(&self, handle: i64) -> Option<&T> {
         let (index, generation) = unpack(handle);
         let entry = self.entries.get(usize::try_from(index).ok()?)?;
         entry.value.as_ref().filter(|_| entry.generation == generation)
     }
 
-    /// Takes the object of a number out, unless the number is out of date.
+    /// Removes and returns the object of a number. Returns `None` if the number is outdated.
     pub(super) fn remove(&mut self, handle: i64) -> Option<T> {
         let (index, generation) = unpack(handle);
         let entry = self.entry_mut(index).filter(|entry| entry.generation == generation)?;
         let value = entry.value.take()?;
-        // A slot that has used up its generations stays empty for ever.
+        // A slot without generations left is never reused.
         if entry.generation < LAST_GENERATION {
             entry.generation += 1;
             self.free.push(index);
@@ -91,9 +94,9 @@ impl<T> Slots<T> {
     }
 }
 
-/// Not 0, so that the number 0 belongs to no object.
+/// Not 0, so that the number 0 is never valid.
 const FIRST_GENERATION: u32 = 1;
-/// The number of a later generation would be negative.
+/// With a later generation, the number would be negative.
 const LAST_GENERATION: u32 = i32::MAX.cast_unsigned();
 
 fn pack(index: u32, generation: u32) -> i64 {

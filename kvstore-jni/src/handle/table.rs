@@ -1,4 +1,4 @@
-//! [`HandleTable`]: objects by number, for many threads.
+//! [`HandleTable`] maps numbers to objects, for many threads.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -8,25 +8,25 @@ use kvstore::Error;
 use super::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::handle::slots::{InsertError, Slots};
 
-/// Objects by number. A number that is out of date, because its object was removed, is an error.
+/// Objects by number. Using an outdated number, whose object was removed, is an error.
 ///
-/// A look-up clones the `Arc`, hence removing an object during a call in another thread is harmless.
+/// A look-up clones the `Arc`. So removing an object during a call in another thread is harmless.
 pub(crate) struct HandleTable<T> {
     what: &'static str,
     slots: RwLock<Slots<Arc<T>>>,
 }
 
 impl<T> HandleTable<T> {
-    /// Returns an empty table; `what` names one of its objects in errors.
+    /// Returns an empty table. `what` is the name of its objects in errors.
     pub(crate) fn new(what: &'static str) -> Self {
         Self { what, slots: RwLock::new(Slots::new()) }
     }
 
-    /// Puts an object in and returns its number.
+    /// Inserts an object and returns its number.
     ///
     /// # Errors
-    /// - [`Error::Internal`] if there are 2^32 objects already.
-    /// - [`Error::OutOfMemory`] if memory for another handle is missing.
+    /// - [`Error::Internal`] if there are already 2^32 objects.
+    /// - [`Error::OutOfMemory`] if there is no memory for another handle.
     pub(crate) fn insert(&self, value: T) -> Result<i64, Error> {
         let value = Arc::new(value);
         let inserted = self.write().insert(value);
@@ -41,15 +41,15 @@ impl<T> HandleTable<T> {
     /// Returns the object of a number.
     ///
     /// # Errors
-    /// [`Error::Closed`] when it was removed, or never put in.
+    /// - [`Error::Closed`] if the object was removed or the number was never returned.
     pub(crate) fn get(&self, handle: i64) -> Result<Arc<T>, Error> {
         let value = self.read().get(handle).cloned();
         value.ok_or_else(|| Error::Closed { what: self.what.to_owned() })
     }
 
-    /// Takes the object of a number out; nothing happens when it is out of date.
+    /// Removes and returns the object of a number. Returns `None` if the number is outdated.
     ///
-    /// The caller drops the object, and with it whatever it owns, outside the table's lock.
+    /// The caller drops the object, and everything that it owns, outside the table's lock.
     pub(crate) fn remove(&self, handle: i64) -> Option<Arc<T>> {
         self.write().remove(handle)
     }
@@ -60,7 +60,7 @@ impl<T> HandleTable<T> {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Slots<Arc<T>>> {
-        // No code that could panic half-way runs under the lock.
+        // Ignore poisoning: no code that runs under the lock can panic in the middle of a change.
         self.slots.read().unwrap_or_else(PoisonError::into_inner)
     }
 

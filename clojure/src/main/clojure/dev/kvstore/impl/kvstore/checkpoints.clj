@@ -85,8 +85,7 @@
 
   - \"Invalid filename\";
   - code `:io` if the file cannot be read, or `:corrupt` if it is damaged; the message names the
-    file
-    and the cause;
+    file and the cause;
   - code `:invalid-argument` if the checkpoint needs an updater and `kvstore` has none.
 
   If it throws, `kvstore` is unchanged.
@@ -133,8 +132,7 @@
 
   - \"Invalid filename\";
   - code `:invalid-argument` if neither the store nor the file has an optimizer, or the states
-    belong to
-    another optimizer;
+    belong to another optimizer;
   - code `:key-not-found` if a key in the file is not initialized;
   - code `:spec-mismatch` if a state does not match the shape or dtype of its weight;
   - code `:io` or `:corrupt` if the file cannot be read or is damaged.

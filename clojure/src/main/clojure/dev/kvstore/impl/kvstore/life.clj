@@ -70,8 +70,7 @@
   - `:type`;
   - `:bytes`, the size of all values, and `:state-bytes`, the size of all optimizer states;
   - `:keys`, a map from each key to its `:shape`, `:dtype`, `:context`, `:bytes`, `:state-bytes`
-    and
-    `:pushes` (the number of pushes that have changed it), in the order of initialization.
+    and `:pushes` (the number of pushes that have changed it), in the order of initialization.
 
   The usage of native memory is
 
@@ -80,8 +79,7 @@
   - `:open`, the number of open arrays and stores, and `:collected-unclosed`, the number that was
     garbage-collected without having been closed;
   - `:devices`, a map from \"cpu(0)\" and the name of each GPU to its `:live-bytes`,
-    `:pooled-bytes` and,
-    for a GPU, `:total-bytes`.
+    `:pooled-bytes` and, for a GPU, `:total-bytes`.
 
   An updater may call this. Throws code `:closed` if `kvstore` is closed.
 
