@@ -1,5 +1,5 @@
 (ns require
-  "How many milliseconds `require` of all namespaces of the library takes, in a JVM that has done nothing else.")
+  "Prints how many milliseconds it takes to `require` all namespaces of the library in a new JVM.")
 
 (let [start (System/nanoTime)]
   (require '(org.apache.clojure-mxnet base context dtype kvstore kvstore-server lr-scheduler ndarray

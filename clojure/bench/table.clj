@@ -1,7 +1,8 @@
 (ns table
-  "The results of `bench/run` as one table, and as `target/bench-jvm.json`.
+  "Prints the results of `bench/run` as a table and writes them to `target/bench-jvm.json`.
 
-  The arguments are the file that JMH wrote, the folder of criterion and the file to write."
+  The arguments are the results file of JMH, the results folder of criterion and the file to
+  write."
   (:require [clojure.data.json :as json]
             [clojure.java.io :as io]
             [clojure.string :as string]))
@@ -17,7 +18,8 @@
       (/ (+ (sorted half) (sorted (dec half))) 2.0))))
 
 (defn- jmh
-  "The nanoseconds of every bench of JMH by its name: the median of the iterations of all forks."
+  "Returns the nanoseconds of every JMH benchmark by name: the median of the iterations of all
+  forks."
   [file]
   (with-open [reader (io/reader file)]
     (into {}
@@ -26,15 +28,17 @@
              (median (flatten (primaryMetric "rawData")))]))))
 
 (defn- criterion
-  "The nanoseconds of a bench of `kvstore/benches/border.rs`: criterion's median."
+  "Returns the nanoseconds of a benchmark of `kvstore/benches/border.rs`: the median of criterion."
   [folder bench]
   (with-open [reader (io/reader (io/file folder "border" bench "new" "estimates.json"))]
     (get-in (json/read reader) ["median" "point_estimate"])))
 
 (def ^:private calls
-  "Per key: what Rust takes, and what Java and Clojure may take beyond it, in nanoseconds.
+  "The benchmarks of calls: a title, the benchmarks in Rust and Java, the number of keys, and the
+  maximum overhead per key of Java and of Clojure over Rust in nanoseconds.
 
-  A thousand keys in one call cross once; that is seen beside a thousand calls, below the tables."
+  A call with a thousand keys crosses into native code once. The line below the tables compares it
+  with a thousand calls."
   [["push one key"            "push"         "OneKey.push"       1    1500 3000]
    ["pull one key"            "pull"         "OneKey.pull"       1    1500 3000]
    ["push 1000 keys, each"    "push_1000"    "ManyKeys.push"     1000 nil  nil]
@@ -42,7 +46,8 @@
    ["empty updater, each key" "updater_1000" "EmptyUpdater.push" 1000 nil  3000]])
 
 (def ^:private copies
-  "What part of the speed of `System.arraycopy` is wanted."
+  "The benchmarks of copies: a title, the benchmark, and its minimum speed as a fraction of the
+  speed of `System.arraycopy`."
   [["read 16 Mi floats"  "Bulk.read"     0.8]
    ["array of 16 Mi"     "Bulk.make"     0.8]
    ["fresh array"        "Bulk.toFloats" 0.6]

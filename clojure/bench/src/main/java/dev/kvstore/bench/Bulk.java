@@ -16,7 +16,10 @@ import org.openjdk.jmh.annotations.Setup;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
-/** How fast do 16 Mi floats cross, beside a copy from one Java array into another? */
+/**
+ * Measures copies of 16 Mi floats between Java and native memory, compared with a copy between Java
+ * arrays.
+ */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
@@ -45,27 +48,27 @@ public class Bulk {
         array = NDArray.of(source, Shape.of(LENGTH));
     }
 
-    /** What the others are divided by. */
+    /** The baseline of the other benchmarks. */
     @Benchmark
     public float[] arraycopy() {
         System.arraycopy(source, 0, destination, 0, LENGTH);
         return destination;
     }
 
-    /** What Java takes for a fresh array, to compare with. */
+    /** The cost of a new array in Java, for comparison. */
     @Benchmark
     public float[] cloned() {
         return source.clone();
     }
 
-    /** Into an array of the caller. */
+    /** Reads into an array of the caller. */
     @Benchmark
     public float[] read() {
         array.read(0, destination);
         return destination;
     }
 
-    /** A new value from an array of the caller. */
+    /** Creates an array from a Java array of the caller. */
     @Benchmark
     public long make() {
         try (NDArray made = NDArray.of(source, Shape.of(LENGTH))) {
@@ -73,25 +76,25 @@ public class Bulk {
         }
     }
 
-    /** Into a fresh array. */
+    /** Reads into a new array. */
     @Benchmark
     public float[] toFloats() {
         return array.toFloats();
     }
 
-    /** Into an array of the caller. */
+    /** Reads into an array of the caller. */
     @Benchmark
     public Object readFromClojure() {
         return readInto.invoke(array, destination);
     }
 
-    /** A new value from an array of the caller. */
+    /** Creates an array from a Java array of the caller. */
     @Benchmark
     public Object makeFromClojure() {
         return dispose.invoke(make.invoke(source, PersistentVector.create((long) LENGTH)));
     }
 
-    /** Into a fresh array. */
+    /** Reads into a new array. */
     @Benchmark
     public Object toFloatsFromClojure() {
         return toArray.invoke(array);

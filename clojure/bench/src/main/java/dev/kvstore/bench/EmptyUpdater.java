@@ -16,7 +16,7 @@ import org.openjdk.jmh.annotations.Setup;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
-/** What does a push of a thousand small keys cost when an updater that does nothing sees each of them? */
+/** Measures a push of a thousand small keys to a store whose updater does nothing. */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
@@ -32,20 +32,20 @@ public class EmptyUpdater {
     private final KVStore inJava = Stores.store().setUpdater((key, pushed, stored) -> {});
     private final KVStore inClojure = Stores.store();
 
-    /** Gives the store a function of Clojure. */
+    /** Sets a Clojure function as the updater. */
     @Setup
     public void setUpdater() {
         Object nothing = Clojure.var("clojure.core", "eval").invoke(Clojure.read("(fn [_ _ _])"));
         Stores.function("kvstore", "set-updater").invoke(inClojure, nothing);
     }
 
-    /** A lambda of Java. */
+    /** The updater is a Java lambda. */
     @Benchmark
     public KVStore push() {
         return inJava.push(keys, values, 0);
     }
 
-    /** A function of Clojure, and a push from there. */
+    /** The updater is a Clojure function, and Clojure makes the push. */
     @Benchmark
     public Object pushFromClojure() {
         return push.invoke(inClojure, keyVector, valueVector);

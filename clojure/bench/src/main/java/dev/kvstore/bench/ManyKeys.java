@@ -14,7 +14,7 @@ import org.openjdk.jmh.annotations.Scope;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
-/** Does a call with a thousand small keys cost a thousand crossings, or one? */
+/** Measures whether a call with a thousand small keys costs as much as a thousand calls. */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
@@ -32,7 +32,7 @@ public class ManyKeys {
     private final Object valueVector = Stores.vector(values);
     private final Object outVector = Stores.vector(outs);
 
-    /** A call per key. */
+    /** One call per key. */
     @Benchmark
     public void pushOneByOne() {
         for (int i = 0; i < keys.length; i++) {
@@ -40,25 +40,25 @@ public class ManyKeys {
         }
     }
 
-    /** One call. */
+    /** One call for all keys. */
     @Benchmark
     public KVStore push() {
         return store.push(keys, values, 0);
     }
 
-    /** One call. */
+    /** One call for all keys. */
     @Benchmark
     public KVStore pull() {
         return store.pull(keys, outs, 0);
     }
 
-    /** One call in Clojure. */
+    /** One call from Clojure for all keys. */
     @Benchmark
     public Object pushFromClojure() {
         return push.invoke(store, keyVector, valueVector);
     }
 
-    /** One call in Clojure. */
+    /** One call from Clojure for all keys. */
     @Benchmark
     public Object pullFromClojure() {
         return pull.invoke(store, keyVector, outVector);

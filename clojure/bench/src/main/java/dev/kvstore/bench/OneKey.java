@@ -14,7 +14,7 @@ import org.openjdk.jmh.annotations.Scope;
 import org.openjdk.jmh.annotations.State;
 import org.openjdk.jmh.annotations.Warmup;
 
-/** What does a push or a pull of one small key cost? */
+/** Measures a push and a pull of one small key. */
 @State(Scope.Benchmark)
 @BenchmarkMode(Mode.AverageTime)
 @OutputTimeUnit(TimeUnit.NANOSECONDS)
@@ -28,25 +28,25 @@ public class OneKey {
     private final IFn push = Stores.function("kvstore", "push");
     private final IFn pull = Stores.function("kvstore", "pull");
 
-    /** In Java. */
+    /** A push from Java. */
     @Benchmark
     public KVStore push() {
         return store.push("k7", value);
     }
 
-    /** In Java. */
+    /** A pull from Java. */
     @Benchmark
     public KVStore pull() {
         return store.pull("k7", out);
     }
 
-    /** In Clojure. */
+    /** A push from Clojure. */
     @Benchmark
     public Object pushFromClojure() {
         return push.invoke(store, "k7", value);
     }
 
-    /** In Clojure. */
+    /** A pull from Clojure. */
     @Benchmark
     public Object pullFromClojure() {
         return pull.invoke(store, "k7", out);

@@ -6,7 +6,10 @@ import dev.kvstore.KVStore;
 import dev.kvstore.NDArray;
 import dev.kvstore.Shape;
 
-/** What the benches share: a store of a thousand small keys, as in {@code kvstore/benches/border.rs}. */
+/**
+ * Inputs of the benchmarks: a store with a thousand small keys, as in
+ * {@code kvstore/benches/border.rs}.
+ */
 final class Stores {
     static final int NUM_KEYS = 1000;
     private static final long LENGTH = 64;
@@ -37,7 +40,7 @@ final class Stores {
         return KVStore.create("local").init(keys(), arrays(1));
     }
 
-    /** Returns a function of a namespace that carries MXNet's name. */
+    /** Returns a function of a namespace of the Clojure API. */
     static IFn function(String namespace, String name) {
         String whole = "org.apache.clojure-mxnet." + namespace;
         Clojure.var("clojure.core", "require").invoke(Clojure.read(whole));
