@@ -280,8 +280,10 @@ public final class Optimizer extends OptimizerFactories {
      * @param gradient the gradient, of the same shape and data type
      * @param state the state that {@link #createState} returned for this weight
      * @return this optimizer
-     * @throws KVStoreException with {@code SPEC_MISMATCH} if the gradient has another shape or data
-     *     type
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if the gradient or the state does not
+     *     match the shape and data type of the weight
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the state belongs to another
+     *     optimizer
      */
     public Optimizer update(String key, NDArray weight, NDArray gradient, OptimizerState state) {
         requireNonNull(key, "key");

@@ -26,7 +26,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** Elements without a copy, and elements in arrays of the caller. */
+/** Reads and writes elements through buffers and Java arrays. */
 class BufferTest {
     private static final float[] NUMBERS = {1, 2, 3, 4, 5, 6};
 
@@ -36,7 +36,7 @@ class BufferTest {
 
     @ParameterizedTest
     @EnumSource
-    void aBufferHasTheBytesOfEveryDtype(DType dtype) {
+    void aBufferContainsTheBytesOfAnyDtype(DType dtype) {
         try (NDArray array = NDArray.of(NUMBERS, Shape.of(2, 3), dtype, Context.cpu())) {
             ByteBuffer buffer = array.asBuffer();
             assertEquals(6 * dtype.numBytes(), buffer.remaining());
@@ -75,7 +75,7 @@ class BufferTest {
     }
 
     @Test
-    void aBufferCannotBeWritten() {
+    void aBufferIsReadOnly() {
         try (NDArray array = matrix()) {
             ByteBuffer buffer = array.asBuffer();
             assertTrue(buffer.isReadOnly());
@@ -86,7 +86,7 @@ class BufferTest {
     }
 
     @Test
-    void aViewAndNothingHaveBuffers() {
+    void viewsAndEmptyArraysHaveBuffers() {
         try (NDArray array = matrix();
                 NDArray row = array.slice(1, 2);
                 NDArray nothing = NDArray.zeros(Shape.of(0, 2))) {
@@ -97,11 +97,13 @@ class BufferTest {
         }
     }
 
-    /** The memory stays while a buffer made from the first one is there, and goes some time after it. */
+    /**
+     * The memory stays while a derived buffer is reachable, and is released some time after that.
+     */
     @Test
-    void memoryLivesAsLongAsItCanBeReached() throws InterruptedException {
+    void memoryIsKeptWhileABufferIsReachable() throws InterruptedException {
         int length = 1 << 20;
-        // Arrays that other tests have left must not be collected between the measurements.
+        // Arrays of other tests must not be collected between the measurements.
         for (int round = 0; round < 5; round++) {
             System.gc();
             Thread.sleep(20);
@@ -153,7 +155,7 @@ class BufferTest {
     }
 
     @Test
-    void aLargeArrayIsReadPieceByPiece() {
+    void aLargeArrayIsReadInPieces() {
         try (NDArray array = NDArray.arange(0, 1000, 1, 1, DType.INT64, Context.cpu())) {
             long sum = 0;
             long[] piece = new long[100];
@@ -171,7 +173,7 @@ class BufferTest {
         return ByteBuffer.allocateDirect(numBytes).order(ByteOrder.nativeOrder());
     }
 
-    /** Numbers in buffers of every kind, direct or not, in either byte order, behind an offset of 1. */
+    /** Returns buffers of every type with an offset of 1, direct or not, in both byte orders. */
     private static Stream<Buffer> buffers() {
         ByteBuffer swapped = ByteBuffer.allocateDirect(64).order(ByteOrder.BIG_ENDIAN);
         ByteBuffer unaligned = direct(65).position(1).slice().order(ByteOrder.nativeOrder());
@@ -186,7 +188,7 @@ class BufferTest {
 
     @ParameterizedTest
     @MethodSource("buffers")
-    void elementsTravelThroughBuffers(Buffer buffer) {
+    void buffersOfNumbersAreReadAndWritten(Buffer buffer) {
         for (DType dtype : DType.values()) {
             try (NDArray array = NDArray.of(NUMBERS, Shape.of(2, 3), dtype, Context.cpu())) {
                 array.read(0, buffer);
@@ -204,7 +206,7 @@ class BufferTest {
 
     @ParameterizedTest
     @EnumSource
-    void bytesTravelThroughBuffers(DType dtype) {
+    void byteBuffersAreReadAndWritten(DType dtype) {
         int size = 6 * dtype.numBytes();
         for (ByteBuffer buffer : List.of(direct(size), ByteBuffer.allocate(size).order(ByteOrder.nativeOrder()))) {
             try (NDArray array = NDArray.of(NUMBERS, Shape.of(6), dtype, Context.cpu())) {
@@ -219,7 +221,7 @@ class BufferTest {
     }
 
     @Test
-    void aPartOfABufferIsFilled() {
+    void onlyTheRangeFromPositionToLimitIsFilled() {
         try (NDArray array = matrix()) {
             FloatBuffer floats = direct(40).asFloatBuffer();
             array.read(2, floats.position(3).limit(5));
@@ -237,7 +239,7 @@ class BufferTest {
     }
 
     @Test
-    void buffersThatDoNotFitAreRefused() {
+    void unsuitableBuffersAreRejected() {
         try (NDArray array = matrix()) {
             Shape shape = array.shape();
             DType dtype = array.dtype();
@@ -260,7 +262,7 @@ class BufferTest {
     }
 
     @Test
-    void bytesAreNumbers() {
+    void byteArraysAreSignedNumbers() {
         byte[] bytes = {-1, 0, 127};
         for (DType dtype : DType.values()) {
             try (NDArray array = NDArray.of(bytes, Shape.of(3), dtype, Context.cpu());
@@ -280,9 +282,12 @@ class BufferTest {
         }
     }
 
-    /** Memory segments are final since Java 22, and the tests are compiled for 17. */
+    /**
+     * Uses reflection, because memory segments are final only since Java 22 and the tests are
+     * compiled for 17.
+     */
     @Test
-    void memoryThatIsFreedIsNotTouched() throws Exception {
+    void aBufferOverFreedMemoryThrows() throws Exception {
         assumeTrue(Runtime.version().feature() >= 22, "java.lang.foreign is final since Java 22");
         Class<?> arenas = Class.forName("java.lang.foreign.Arena");
         AutoCloseable arena = (AutoCloseable) arenas.getMethod("ofShared").invoke(null);

@@ -10,7 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/** A Java program in a process of its own, for what one process can do only once. */
+/** A Java program in its own process, for things that a process can do only once. */
 final class ChildJvm {
     private final ProcessBuilder builder;
     private final List<String> command = new ArrayList<>();
@@ -19,7 +19,7 @@ final class ChildJvm {
         this(Path.of(System.getProperty("java.home")), options);
     }
 
-    /** A process of another JDK. */
+    /** Creates a process of another JDK. */
     ChildJvm(Path home, String... options) {
         command.add(home.resolve(Path.of("bin", "java")).toString());
         command.add("--enable-native-access=ALL-UNNAMED");
@@ -27,24 +27,27 @@ final class ChildJvm {
         builder = new ProcessBuilder().redirectErrorStream(true);
     }
 
-    /** A process of the JDK at {@code home}, without options that begin with {@code option}. */
+    /**
+     * Creates a process of the JDK at {@code home}, without the options that begin with
+     * {@code option}.
+     */
     static ChildJvm without(String option, Path home, String... options) {
         ChildJvm jvm = new ChildJvm(home, options);
         jvm.command.removeIf(part -> part.startsWith(option));
         return jvm;
     }
 
-    /** What a finished program left behind. */
+    /** The exit status and output of a program. */
     record Result(int status, String output) {}
 
-    /** Has a shell prepare the process: it runs {@code script}, and then Java in its place. */
+    /** Makes a shell prepare the process: it runs {@code script}, then replaces itself by Java. */
     ChildJvm prepared(List<String> shell, String script) {
         List<String> prefix = new ArrayList<>(shell);
         prefix.addAll(List.of(script + " && exec \"$@\"", "java"));
         return startedBy(prefix);
     }
 
-    /** Has this command start Java, which it gets as its last arguments. */
+    /** Makes this command start Java. The Java command is appended to its arguments. */
     ChildJvm startedBy(List<String> launcher) {
         command.addAll(0, launcher);
         return this;
@@ -55,7 +58,7 @@ final class ChildJvm {
         return this;
     }
 
-    /** Runs a class of the tests on the class path of the tests. */
+    /** Runs a class with the class path of the tests. */
     Result run(Class<?> main, String... arguments) throws IOException, InterruptedException {
         return run(System.getProperty("java.class.path"), main.getName(), arguments);
     }
@@ -64,7 +67,7 @@ final class ChildJvm {
             throws IOException, InterruptedException {
         command.addAll(List.of("-cp", classPath, main));
         command.addAll(List.of(arguments));
-        // A file and not a pipe: a program that hangs must not hang its reader too.
+        // Use a file rather than a pipe: a program that hangs must not block the reader.
         Path output = Files.createTempFile("child-jvm", ".txt");
         try {
             Process process =

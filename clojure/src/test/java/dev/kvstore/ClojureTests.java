@@ -17,8 +17,8 @@ import org.junit.jupiter.api.DynamicTest;
 import org.junit.jupiter.api.TestFactory;
 
 /**
- * Every {@code deftest} of every namespace under {@code src/test/clojure}, as a test of its own. The
- * fixtures of a namespace, {@code :once} ones included, run around each of them.
+ * Runs every {@code deftest} of every namespace under {@code src/test/clojure} as a separate test.
+ * The fixtures of a namespace, including {@code :once} fixtures, run around each of them.
  */
 class ClojureTests {
     private static final Path SOURCES =
@@ -26,7 +26,7 @@ class ClojureTests {
 
     private static final IFn REQUIRE = Clojure.var("clojure.core", "require");
 
-    /** Returns the tests of a namespace in the order of its file. */
+    /** Returns the tests of a namespace, in the order of its file. */
     private static final String TESTS_OF =
             """
             (fn [namespace]
@@ -37,8 +37,9 @@ class ClojureTests {
             """;
 
     /**
-     * Returns why a test cannot run here, or nil: what the function `reason-to-skip` of its namespace says; and a
-     * test marked as ^:host says where CPU arrays are, which bin/check-gpu puts on GPUs.
+     * Returns why a test cannot run here, or nil. The function `reason-to-skip` of a namespace
+     * returns such a reason. A test with the tag ^:host needs arrays on the CPU, so it does not run
+     * when bin/check-gpu maps CPUs to GPUs.
      */
     private static final String REASON_TO_SKIP =
             """
@@ -49,7 +50,7 @@ class ClojureTests {
                   (reason))))
             """;
 
-    /** Runs a test and returns what failed, in words. */
+    /** Runs a test and returns its failures as a string. */
     private static final String FAILURES_OF =
             """
             (fn [test]
@@ -97,7 +98,7 @@ class ClojureTests {
             }));
         }
         List<?> tests = (List<?>) function(TESTS_OF).invoke(namespace);
-        // JUnit's reports have a container without tests as a test that passed.
+        // JUnit would report a container without tests as a passed test.
         return tests.isEmpty()
                 ? Stream.empty()
                 : Stream.of(DynamicContainer.dynamicContainer(name, tests.stream().map(ClojureTests::test)));

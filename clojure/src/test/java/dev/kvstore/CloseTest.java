@@ -22,7 +22,7 @@ class CloseTest {
     private static final Shape SHAPE = Shape.of(4);
 
     @Test
-    void closingTwiceIsFine() {
+    void closingTwiceHasNoEffect() {
         NDArray array = NDArray.ones(SHAPE);
         assertFalse(array.isClosed());
         array.close();
@@ -36,7 +36,7 @@ class CloseTest {
     }
 
     @Test
-    void aClosedArrayNamesItself() {
+    void theErrorOfAClosedArrayNamesTheArray() {
         NDArray array = NDArray.ones(SHAPE);
         array.close();
         KVStoreException exception = Expect.code(CLOSED, array::toFloats);
@@ -76,7 +76,7 @@ class CloseTest {
     }
 
     @Test
-    void everyVerbOfAClosedStoreThrows() {
+    void everyMethodOfAClosedStoreThrows() {
         KVStore store = KVStore.create();
         store.close();
         try (NDArray array = NDArray.ones(SHAPE)) {
@@ -103,7 +103,7 @@ class CloseTest {
     }
 
     @Test
-    void aClosedArrayInAVerbLeavesTheStoreUsable() {
+    void aStoreStaysUsableAfterACallWithAClosedArray() {
         NDArray closed = NDArray.ones(SHAPE);
         closed.close();
         try (KVStore store = KVStore.create();
@@ -116,7 +116,7 @@ class CloseTest {
     }
 
     @Test
-    void theNativeLibraryKnowsStaleHandlesItself() {
+    void theNativeLibraryRejectsOutdatedHandles() {
         NDArray array = NDArray.ones(SHAPE);
         long handle = array.handle();
         array.close();
@@ -176,7 +176,7 @@ class CloseTest {
 
     @Test
     @Timeout(60)
-    void whatWasForgottenIsReleasedAndCounted() throws Exception {
+    void unreachableArraysAreReleasedAndCounted() throws Exception {
         long collected = NativeMemory.collectedUnclosed();
         forget();
         while (NativeMemory.collectedUnclosed() < collected + 100) {

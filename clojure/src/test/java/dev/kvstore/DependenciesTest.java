@@ -18,14 +18,14 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** What an array was computed from. */
+/** Tests {@link NDArray#dependencies} and related methods. */
 class DependenciesTest {
     private static NDArray ones() {
         return NDArray.ones(Shape.of(2));
     }
 
     @Test
-    void theyAreAllAncestors() {
+    void dependenciesAreAllAncestors() {
         NDArray a = ones();
         NDArray b = ones();
         NDArray c = ones();
@@ -37,7 +37,7 @@ class DependenciesTest {
     }
 
     @Test
-    void closingThemLeavesTheResult() {
+    void closingDependenciesKeepsTheResultOpen() {
         NDArray a = ones();
         NDArray sum = a.add(a);
         NDArray result = sum.multiply(3);
@@ -48,7 +48,7 @@ class DependenciesTest {
     }
 
     @Test
-    void whatIsKeptKeepsItsOwn() {
+    void keptArraysKeepTheirDependencies() {
         NDArray a = ones();
         NDArray kept = a.add(1);
         NDArray b = ones();
@@ -62,7 +62,7 @@ class DependenciesTest {
     }
 
     @Test
-    void viewsAndWhatIsDoneInPlaceAddNone() {
+    void viewsAndInPlaceOperationsAddNoDependencies() {
         NDArray a = ones();
         NDArray b = ones();
         Expect.theSame(List.of(), a.slice(0, 1).dependencies());
@@ -72,7 +72,7 @@ class DependenciesTest {
     }
 
     @Test
-    void whatIsComputedFromOneArrayOrMany() {
+    void resultsDependOnOneArrayOrSeveral() {
         NDArray a = NDArray.ones(Shape.of(2, 2));
         NDArray b = NDArray.ones(Shape.of(2, 2));
         for (NDArray one : List.of(
@@ -85,7 +85,7 @@ class DependenciesTest {
     }
 
     @Test
-    void anAncestorThatIsClosedIsPassedOver() {
+    void closedAncestorsAreSkipped() {
         NDArray a = ones();
         NDArray middle = a.add(1);
         NDArray result = middle.add(1);
@@ -94,7 +94,7 @@ class DependenciesTest {
     }
 
     @Test
-    void anArrayKeepsNoOther() {
+    void anArrayKeepsNoOtherArrayAlive() {
         NDArray result = ones().add(1);
         WeakReference<?> collected = new WeakReference<>(new Object());
         while (collected.get() != null || !result.dependencies().isEmpty()) {
@@ -132,10 +132,13 @@ class DependenciesTest {
         }
     }
 
-    /** Every array of the line is closed, or collected: neither may leave something behind for ever. */
+    /**
+     * Every array of the chain is closed or garbage-collected. In both cases, it must not leave
+     * memory behind.
+     */
     @Test
     @Tag("memory")
-    void aLongLineTakesNoMemory() {
+    void aLongChainTakesNoMemory() {
         NDArray x = ones();
         for (int i = 0; i < 2_000_000; i++) {
             NDArray next = x.add(1);
@@ -151,10 +154,10 @@ class DependenciesTest {
         assertTrue(x.dependencies().size() <= 1);
     }
 
-    /** At each step both operands are open. Only arrays of earlier steps are closed. */
+    /** Both operands of each step are open. Only arrays of earlier steps are closed. */
     @Test
     @Tag("memory")
-    void aLongRecurrenceOfTwoTermsTakesNoMemory() {
+    void aLongRecurrenceWithTwoOperandsTakesNoMemory() {
         NDArray before = ones();
         NDArray x = before.add(1);
         for (int i = 0; i < 2_000_000; i++) {
@@ -171,7 +174,7 @@ class DependenciesTest {
     @Test
     @Tag("memory")
     @Timeout(value = 60, threadMode = SEPARATE_THREAD)
-    void aSumOfManyArraysKnowsThemAll() {
+    void aSumOfManyArraysDependsOnAllOfThem() {
         List<NDArray> all = openArrays(200_000);
         NDArray sum = sum(all);
         List<NDArray> found = sum.dependencies();
@@ -205,7 +208,10 @@ class DependenciesTest {
         assertEquals(1, sum.toFloats()[0], 0.01);
     }
 
-    /** As above, but an array with five operands is between each result and the closed sum. */
+    /**
+     * Like the test above, but with an array with five operands between each result and the closed
+     * sum.
+     */
     @Test
     @Tag("memory")
     @Timeout(value = 60, threadMode = SEPARATE_THREAD)
@@ -227,7 +233,7 @@ class DependenciesTest {
         assertEquals(identitySet(all), identitySet(sum.dependencies()));
     }
 
-    /** Each step closes an array with all open ones as operands. Two results use it. */
+    /** Each step closes an array whose operands are all open arrays, and which two results use. */
     @Test
     @Tag("memory")
     @Timeout(value = 60, threadMode = SEPARATE_THREAD)
@@ -257,7 +263,7 @@ class DependenciesTest {
         return arrays;
     }
 
-    /** Adds array by array, and closes each sum but the last. */
+    /** Adds the arrays one by one, and closes every sum except the last. */
     private static NDArray sum(List<NDArray> arrays) {
         NDArray sum = arrays.get(0).copy();
         for (NDArray array : arrays.subList(1, arrays.size())) {

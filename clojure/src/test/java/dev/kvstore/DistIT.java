@@ -23,12 +23,15 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.EnumSource;
 
-/** Jobs of two JVMs, started by the launchers of MPI that are installed. What the ranks do is {@link DistJob}. */
+/**
+ * Tests jobs of two JVMs, which the installed MPI launchers start. {@link DistJob} is the program
+ * of the ranks.
+ */
 @EnabledOnOs(OS.LINUX)
 class DistIT {
     private static final int NUM_RANKS = 2;
 
-    /** Words of launchers, libraries and the JVM. */
+    /** Matches errors of launchers, libraries and the JVM. */
     private static final Pattern COMPLAINT = Pattern.compile(
             "abnormal|abort|bad termination|improperly|finalize|caught signal|exception|fatal",
             Pattern.CASE_INSENSITIVE);
@@ -43,7 +46,10 @@ class DistIT {
 
         private final List<String> command = new ArrayList<>();
         private final String packages;
-        /** Whether it fails when it is sent a signal. MPICH's ends the job, and says that all is well. */
+        /**
+         * Whether the launcher fails if it receives a signal. MPICH's launcher ends the job and
+         * returns success.
+         */
         private final boolean tellsOfSignals;
 
         Mpi(String command, String packages, boolean tellsOfSignals) {
@@ -67,7 +73,7 @@ class DistIT {
     Path folder;
 
     @BeforeAll
-    static void sayWhatIsSkipped() {
+    static void printWhatIsSkipped() {
         List<String> reasons =
                 Stream.of(Mpi.values()).filter(mpi -> !mpi.isInstalled()).map(Mpi::reason).toList();
         if (!reasons.isEmpty()) {
@@ -80,7 +86,7 @@ class DistIT {
         return new ChildJvm().startedBy(mpi.command).environment("KVSTORE_DIST_TIMEOUT", "60");
     }
 
-    /** A Java program needs the jar alone. */
+    /** Runs a Java program with only the jar on the class path. */
     private static ChildJvm.Result runJava(ChildJvm jvm, String program) throws Exception {
         Path tests = Path.of(DistJob.class.getProtectionDomain().getCodeSource().getLocation().toURI());
         String classPath = System.getProperty("kvstore.jar") + File.pathSeparator + tests;
@@ -91,7 +97,7 @@ class DistIT {
         return jvm.run(System.getProperty("java.class.path"), "clojure.main", "-m", "dev.kvstore.dist-job", program);
     }
 
-    /** Both ranks have come to their end, and the launcher is content with how they have. */
+    /** Asserts that both ranks have finished and the launcher reported no error. */
     private static void assertDone(ChildJvm.Result job) {
         assertEquals(0, job.status(), job.output());
         for (int rank = 0; rank < NUM_RANKS; rank++) {
@@ -114,20 +120,20 @@ class DistIT {
 
     @ParameterizedTest
     @EnumSource
-    void aCheckpointThatOneRankHasIsRestoredByAll(Mpi mpi) throws Exception {
+    void aCheckpointOfOneRankIsRestoredByAllRanks(Mpi mpi) throws Exception {
         assertDone(runJava(job(mpi), "state"));
     }
 
     @ParameterizedTest
     @EnumSource
-    void aStoreThatNobodyClosesLetsTheJobEndWell(Mpi mpi) throws Exception {
+    void aJobWithAnUnclosedStoreEndsSuccessfully(Mpi mpi) throws Exception {
         assertDone(runJava(job(mpi), "unclosed"));
         assertDone(runClojure(job(mpi), "unclosed"));
     }
 
     @ParameterizedTest
     @EnumSource
-    void theSignalsOfTheJvmStayItsOwn(Mpi mpi) throws Exception {
+    void theSignalHandlersOfTheJvmStayInstalled(Mpi mpi) throws Exception {
         assertDone(runJava(job(mpi), "faults"));
     }
 
@@ -145,7 +151,7 @@ class DistIT {
     @CsvSource({"OPEN_MPI, TERM", "OPEN_MPI, INT", "MPICH, TERM", "MPICH, INT"})
     void aSignalEndsTheJob(Mpi mpi, String signal) throws Exception {
         ChildJvm launcher = job(mpi).environment("SIGNAL", signal);
-        // The job is a group of processes, as one that a terminal has started.
+        // Start the job in its own process group, as a terminal does.
         launcher.prepared(List.of("setsid", "sh", "-c"), "export LAUNCHER=$$");
         ChildJvm.Result job = runJava(launcher, "signal");
         assertTrue(job.status() != 0 || !mpi.tellsOfSignals, job.output());
@@ -160,9 +166,12 @@ class DistIT {
         }
     }
 
-    /** What the loader finds first are empty files, so the answer is the same where an MPI is installed. */
+    /**
+     * Puts empty library files first on the search path, so that the result is the same if an MPI
+     * is installed.
+     */
     @Test
-    void withoutMpiThePackagesAreNamed() throws Exception {
+    void withoutMpiTheErrorNamesThePackages() throws Exception {
         for (String name : List.of(
                 "libmpi.so", "libmpi.so.12", "libmpi.so.40", "libmpich.so", "libmpich.so.12",
                 "libmpi_abi.so", "libmpi_abi.so.0", "libmpi_abi.so.1")) {

@@ -5,7 +5,7 @@ import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 
-/** What a rank of a job does, by the name of the program. It uses the jar and nothing of the tests. */
+/** The programs of the ranks of a job. Their only dependency is the jar. */
 final class DistJob {
     private static final Shape SHAPE = Shape.of(2, 3);
 
@@ -75,7 +75,7 @@ final class DistJob {
         }
     }
 
-    /** What it throws is the push's, as the same object, and the store goes on. */
+    /** Push throws the same object that the updater threw, and the store stays usable. */
     private void throwInUpdater() {
         IllegalStateException thrown = new IllegalStateException("mine");
         store.setUpdater((key, pushed, stored) -> {
@@ -93,7 +93,7 @@ final class DistJob {
         expect(1 + 2, "a sum again");
     }
 
-    /** Rows, a checkpoint that one rank has, and compression. */
+    /** Tests row-sparse values, a checkpoint that only one rank has, and compression. */
     private void keepState() throws Exception {
         try (store; NDArray ones = full(1)) {
             store.init("w", ones);
@@ -140,11 +140,14 @@ final class DistJob {
         }
     }
 
-    /** The JVM makes exceptions of signals: of a null pointer where it saves itself the question, of a full stack. */
+    /**
+     * Tests that the JVM's own signal handlers work. It uses signals for null pointers in compiled
+     * code and for stack overflows.
+     */
     private void makeFaults() {
         int[] array = {1, 2};
         for (int round = 0; round < 20; round++) {
-            // Compiled code asks no question as long as no pointer has been null.
+            // Compiled code has no null check as long as no pointer has been null.
             long sum = 0;
             for (int i = 0; i < 100_000; i++) {
                 sum += length(array) + first(array);
@@ -177,7 +180,7 @@ final class DistJob {
         }
     }
 
-    /** What is pushed last is still on its way when the program is at its end. */
+    /** Ends the program while the last push is still in progress. */
     private void leavePushes() {
         try (NDArray value = full(1)) {
             store.init("a", value);
@@ -187,7 +190,7 @@ final class DistJob {
         }
     }
 
-    /** One rank leaves while the other one waits for it. */
+    /** Makes one rank exit while the other rank waits for it. */
     private void leaveWith(Runnable exit) {
         push("a", 1);
         if (rank == 1) {

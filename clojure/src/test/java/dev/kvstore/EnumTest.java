@@ -9,7 +9,10 @@ import java.util.function.ToIntFunction;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-/** The enumerations that exist in both languages have the same constants with the same numbers, and dtypes the same properties. */
+/**
+ * Tests that the enumerations of Java and of the native library have the same constants, codes and
+ * dtype properties.
+ */
 class EnumTest {
     private final Map<String, Integer> found = new TreeMap<>();
 
@@ -19,7 +22,10 @@ class EnumTest {
         }
     }
 
-    /** Names as they are here: {@code ErrorCode.KEY_NOT_FOUND} is {@code ErrorCode.KeyNotFound} there. */
+    /**
+     * Returns the codes of the native library by Java names: {@code ErrorCode.KeyNotFound} becomes
+     * {@code ErrorCode.KEY_NOT_FOUND}.
+     */
     private static Map<String, Integer> ofTheNativeLibrary() {
         NativeLibrary.load();
         Object[] codes = NativeRuntime.codes();
@@ -36,7 +42,7 @@ class EnumTest {
 
     @Test
     @Tag("host") // The tests of GPUs exchange the numbers of devices.
-    void codesAreThoseOfTheNativeLibrary() {
+    void codesEqualThoseOfTheNativeLibrary() {
         add("BinaryOp", BinaryOp.values(), op -> op.code);
         add("UnaryOp", UnaryOp.values(), op -> op.code);
         add("Reduction", Reduction.values(), reduction -> reduction.code);
@@ -58,7 +64,7 @@ class EnumTest {
     }
 
     @Test
-    void codesLeadBack() {
+    void constantsAreFoundByCode() {
         for (DType dtype : DType.values()) {
             assertEquals(dtype, DType.fromCode(dtype.code()));
             assertEquals(dtype, DType.fromName(dtype.toString()));

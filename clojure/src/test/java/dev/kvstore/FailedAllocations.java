@@ -17,17 +17,17 @@ import java.util.stream.IntStream;
 import java.util.stream.Stream;
 
 /**
- * The program of {@link FailedAllocationsTest}. It repeats each call, and lets another long allocation of the library
- * fail each time. The argument is the path of the preloaded library.
+ * The program of {@link FailedAllocationsTest}. It repeats each call, and makes another long
+ * allocation of the library fail each time. The argument is the path of the preloaded library.
  */
 final class FailedAllocations {
-    /** A list of so many handles or keys is a long allocation, of 64 KiB or more. */
+    /** The number of handles or keys in a list that needs a long allocation, of 64 KiB or more. */
     private static final int NUM_KEYS = 9000;
 
-    /** An array of so many elements is a long allocation, too. */
+    /** The number of elements in an array that needs a long allocation. */
     private static final int LONG = 40_000;
 
-    /** No call has so many long allocations. */
+    /** An upper bound of the long allocations of a call. */
     private static final int MOST = 1000;
 
     private static final List<String> KEYS =
@@ -44,19 +44,22 @@ final class FailedAllocations {
     public static void main(String[] arguments) throws Exception {
         System.load(arguments[0]);
         for (Map.Entry<String, Call> entry : calls().entrySet()) {
-            // The classes that a call needs are loaded now.
+            // Load the classes that a call needs before its allocations fail.
             close(entry.getValue().run.get());
             entry.getValue().undo.run();
             System.out.println(entry.getKey() + ": " + failEach(entry.getValue()) + " allocations");
         }
     }
 
-    /** Makes a call once for each of its long allocations, which fails then with all that follow. Returns their number. */
+    /**
+     * Makes a call once for each of its long allocations. In each call, this allocation and all
+     * later ones fail. Returns the number of long allocations.
+     */
     private static int failEach(Call call) throws Exception {
         for (int after = 0; after < MOST; after++) {
             NativeMemory.trim();
             Attempt attempt = new Attempt(call.run, after);
-            // A thread of its own keeps no memory of earlier calls.
+            // Use a new thread, because it has no cached memory of earlier calls.
             Thread thread = new Thread(attempt);
             thread.start();
             thread.join();
@@ -90,7 +93,7 @@ final class FailedAllocations {
         }
     }
 
-    /** One call, in its thread. */
+    /** A call in a new thread. */
     private static final class Attempt implements Runnable {
         private final Supplier<Object> run;
         private final int after;
@@ -124,7 +127,7 @@ final class FailedAllocations {
         return KVStore.create().init(KEYS, arrays(NUM_KEYS, 1));
     }
 
-    /** A call that leaves the store and the outputs, which are 0, as they are if it fails. */
+    /** Returns a call that must not change the store or the outputs, which are 0, if it fails. */
     private static Call change(KVStore store, List<NDArray> outs, Runnable call) {
         Snapshot before = store.snapshot();
         Runnable checkUnchanged = () -> {
@@ -144,7 +147,7 @@ final class FailedAllocations {
                 undo);
     }
 
-    /** A call that changes nothing. */
+    /** Returns a call that changes nothing. */
     private static Call read(Supplier<Object> call) {
         return new Call(call, () -> {}, () -> {});
     }
@@ -267,7 +270,7 @@ final class FailedAllocations {
         calls.put("states of a file", change(store, List.of(), () -> store.loadOptimizerStates(states)));
         calls.put("restore", change(store, List.of(), () -> store.restore(checkpoint)));
         calls.put("a snapshot of a file", read(() -> Snapshot.read(checkpoint)));
-        // What is named last is deleted first.
+        // Files are deleted in reverse order, so the folder is first.
         for (Path file : List.of(folder, list, map, checkpoint, Path.of(states))) {
             file.toFile().deleteOnExit();
         }

@@ -12,16 +12,19 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A failed allocation of a size that comes from data is an exception, and changes nothing. */
+/**
+ * Tests that a failed allocation whose size depends on data throws an exception and changes
+ * nothing.
+ */
 @Tag("memory")
 class FailedAllocationsTest {
     @TempDir
     Path folder;
 
     @Test
-    void isAnExceptionAndChangesNothing() throws Exception {
+    void aFailedAllocationThrowsAndChangesNothing() throws Exception {
         String library = library();
-        // Other collectors call malloc in application threads.
+        // Other garbage collectors call malloc in application threads.
         ChildJvm.Result result = new ChildJvm("-XX:+UseSerialGC")
                 .environment("LD_PRELOAD", library)
                 .run(FailedAllocations.class, library);
@@ -32,7 +35,7 @@ class FailedAllocationsTest {
                 result.output());
     }
 
-    /** Builds the library that is preloaded, or skips the test and prints the reason. */
+    /** Builds the library to preload, or skips the test and prints the reason. */
     private String library() throws IOException, InterruptedException {
         Path script = Path.of(System.getProperty("basedir", ""), "..", "tests", "failing-malloc", "build.sh");
         String reason = "the failing malloc replaces the one of glibc on Linux";
@@ -42,7 +45,7 @@ class FailedAllocationsTest {
         }
         assumeTrue(isLinux, reason);
         Path output = folder.resolve("output");
-        // Warnings of the compiler are no part of the path.
+        // The output of the compiler must not be mixed with the path.
         Path errors = folder.resolve("errors");
         Process build = new ProcessBuilder("sh", script.toString())
                 .redirectOutput(output.toFile())

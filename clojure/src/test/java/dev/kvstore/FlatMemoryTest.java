@@ -12,21 +12,27 @@ import org.junit.jupiter.api.condition.OS;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Arrays that are made and dropped leave the process as large as it was. */
+/** Tests that creating and dropping arrays does not increase the memory of the process. */
 @Tag("memory")
 @EnabledOnOs(OS.LINUX)
 class FlatMemoryTest {
     /**
-     * By how much the second half of a loop may exceed the first. The thread that frees arrays falls
-     * behind when other processes run: 126 MiB were seen. An array of 4 floats takes 550 bytes, so half
-     * of the loop makes 520 MiB of them.
+     * The maximum growth in the second half of a loop. On a busy machine, the thread that frees
+     * arrays falls behind: 126 MiB were seen. An array of 4 floats takes 550 bytes, so half of the
+     * loop creates 520 MiB.
      */
     private static final long TOLERANCE = 192L << 20;
 
-    /** The heap, the least native memory that asks for a collection, as much kept for reuse, the JVM. */
+    /**
+     * The maximum memory: the heap, the native memory below which no collection is requested, the
+     * same amount kept for reuse, and the JVM.
+     */
     private static final long BOUND = (256L + 256 + 256 + 128) << 20;
 
-    /** The process is largest after fewer than 1,000,000 dropped arrays of 4 floats: half of the loop. */
+    /**
+     * The loop is long enough: the process reaches its maximum size before 1,000,000 dropped arrays
+     * of 4 floats, which is half of the loop.
+     */
     @ParameterizedTest
     @CsvSource({
         "2000000, 4, drop",
@@ -35,13 +41,13 @@ class FlatMemoryTest {
         "300, 16777216, close"
     })
     void residentMemoryStaysFlat(String count, String size, String end) throws Exception {
-        // The whole heap is resident from the start: what grows afterwards is native.
+        // The complete heap is resident from the start, so any growth is native memory.
         ChildJvm.Result result = new ChildJvm("-Xms256m", "-Xmx256m", "-XX:+AlwaysPreTouch")
                 .run(Loop.class, count, size, end);
         assertEquals("flat\n", result.output());
     }
 
-    /** Makes {@code count} arrays of {@code size} floats, and drops or closes each. */
+    /** Creates {@code count} arrays of {@code size} floats, and drops or closes each. */
     static final class Loop {
         private Loop() {}
 

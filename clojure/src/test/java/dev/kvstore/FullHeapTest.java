@@ -6,30 +6,31 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What happens when Java's own heap has no room. */
+/** Tests what happens if the Java heap is full. */
 class FullHeapTest {
     /**
-     * G1 of newer JDKs refuses an allocation after a time in which it has done little but collect, even
-     * if there is room again. On a busy machine that happens to these programs.
+     * Turns off the time limit of G1. In newer JDKs, an allocation fails after a period in which G1
+     * has done little but collect, even if there is room again. On a busy machine, this would
+     * happen to these programs.
      */
     private static final String NO_TIME_LIMIT = "-XX:-UseGCOverheadLimit";
 
     @ParameterizedTest
     @ValueSource(strings = {"-XX:+UseG1GC", "-XX:+UseSerialGC"})
-    void isAnErrorOfJavaAndLeaksNothing(String collector) throws Exception {
+    void aFullHeapThrowsAndLeaksNothing(String collector) throws Exception {
         ChildJvm.Result result = new ChildJvm("-Xmx24m", collector, NO_TIME_LIMIT).run(FillsTheHeap.class);
         assertEquals("OutOfMemoryError\n25000\n0 bytes\n", result.output());
         assertEquals(0, result.status());
     }
 
     @Test
-    void doesNotKeepTheLibraryFromBeingLoadedLater() throws Exception {
-        // There is no room for the library on its way from the jar, and later there is.
+    void theLibraryCanBeLoadedAfterTheHeapWasFull() throws Exception {
+        // At first there is no room to unpack the library from the jar; later there is.
         ChildJvm.Result result = new ChildJvm("-Xmx64m", NO_TIME_LIMIT).run(LoadsLate.class);
         assertEquals("OutOfMemoryError\n1.0\n", result.output());
     }
 
-    /** Fills the heap to the last byte and returns what fills it. */
+    /** Fills the heap completely. Returns the objects that fill it. */
     private static Object[] fill() {
         Object[] hog = new Object[1 << 20];
         int next = 0;
@@ -40,13 +41,13 @@ class FullHeapTest {
                     next++;
                 }
             } catch (OutOfMemoryError full) {
-                // The next ones are smaller.
+                // Continue with smaller arrays.
             }
         }
         return hog;
     }
 
-    /** Its first failure of a native call is one for want of heap. */
+    /** The first failure of a native call in this program is a full heap. */
     static final class FillsTheHeap {
         private FillsTheHeap() {}
 
@@ -76,7 +77,7 @@ class FullHeapTest {
         }
     }
 
-    /** Uses the library for the first time when the heap is full. */
+    /** Uses the library for the first time while the heap is full. */
     static final class LoadsLate {
         private LoadsLate() {}
 

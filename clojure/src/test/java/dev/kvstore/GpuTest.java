@@ -27,7 +27,10 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Arrays on GPUs, and what they have to do with those of the host. Skipped where there is no GPU. */
+/**
+ * Tests arrays and stores on GPUs and compares them with those of the host. Skipped if there is no
+ * GPU.
+ */
 @Tag("host")
 class GpuTest {
     private static final Context GPU = Context.gpu();
@@ -38,7 +41,7 @@ class GpuTest {
     Path folder;
 
     @BeforeAll
-    static void sayWhatIsSkipped() {
+    static void printWhatIsSkipped() {
         if (Context.numGpus() == 0) {
             System.out.println("not run: tests of GPUs, " + reason());
         }
@@ -53,7 +56,7 @@ class GpuTest {
         return "backend gpu " + Doctor.report().get("backend gpu");
     }
 
-    /** The second GPU, or the first one where there is no other. */
+    /** Returns the second GPU, or the first if there is only one. */
     private static Context last() {
         return Context.gpu(Math.min(1, Context.numGpus() - 1));
     }
@@ -75,7 +78,7 @@ class GpuTest {
     // ---- arrays -----------------------------------------------------------------------------
 
     @Test
-    void anArrayIsWhereItWasMade() {
+    void anArrayIsOnTheDeviceOfItsContext() {
         try (NDArray array = matrix(); NDArray other = array.add(1)) {
             assertEquals(GPU, array.context());
             assertEquals(GPU, other.context());
@@ -88,7 +91,7 @@ class GpuTest {
 
     @ParameterizedTest
     @EnumSource
-    void everyDtypeGoesThereAndBack(DType dtype) {
+    void everyDtypeIsCopiedToTheGpuAndBack(DType dtype) {
         try (NDArray host = NDArray.of(NUMBERS, MATRIX, dtype, Context.cpu());
                 NDArray there = host.asContext(GPU);
                 NDArray further = there.asContext(last());
@@ -105,7 +108,7 @@ class GpuTest {
     }
 
     @Test
-    void arraysAreMadeOfEverything() {
+    void arraysAreCreatedFromAllInputs() {
         ByteBuffer bytes = ByteBuffer.allocateDirect(8).order(ByteOrder.nativeOrder());
         bytes.asFloatBuffer().put(new float[] {7, 8});
         Shape two = Shape.of(2);
@@ -132,7 +135,7 @@ class GpuTest {
         }
     }
 
-    /** The host does not see the memory of a GPU: its elements are copied. */
+    /** The host cannot access the memory of a GPU, so the elements are copied. */
     @Test
     void aBufferIsASnapshotOnTheHost() {
         FloatBuffer before;
@@ -150,7 +153,7 @@ class GpuTest {
     }
 
     @Test
-    void elementsAreReadFromAnywhere() {
+    void elementsAreReadFromAnyPosition() {
         try (NDArray array = matrix()) {
             float[] floats = new float[3];
             array.read(2, floats);
@@ -174,9 +177,9 @@ class GpuTest {
         }
     }
 
-    /** Long runs are copied in another way, from the host's memory. */
+    /** Long runs of elements are copied in another way, which works only for host memory. */
     @Test
-    void longArraysAreReadWhole() {
+    void longArraysAreReadCompletely() {
         int length = (4 << 20) + 7;
         try (NDArray array = NDArray.arange(0, length, 1, 1, DType.INT32, GPU)) {
             int[] elements = array.toInts();
@@ -191,7 +194,7 @@ class GpuTest {
     }
 
     @Test
-    void viewsWriteWhatTheyShow() {
+    void viewsShareTheirElements() {
         try (NDArray array = matrix(); NDArray rows = array.slice(1, 2); NDArray flat = array.reshape(6)) {
             rows.set(new float[] {7, 8, 9});
             flat.addInPlace(1);
@@ -202,9 +205,9 @@ class GpuTest {
     }
 
     @Test
-    void everyOperationIsThatOfTheHost() {
+    void everyOperationGivesTheResultOfTheHost() {
         try (NDArray host = NDArray.of(NUMBERS, MATRIX); NDArray there = matrix()) {
-            // What is no number has other bits on another processor.
+            // The bits of NaN depend on the processor.
             for (UnaryOp op : UnaryOp.values()) {
                 assertArrayEquals(host.apply(op).toFloats(), there.apply(op).toFloats(), op.toString());
             }
@@ -225,7 +228,7 @@ class GpuTest {
     }
 
     @Test
-    void ofTwoDevicesTheLeftOneHasTheResult() {
+    void theResultIsOnTheDeviceOfTheLeftOperand() {
         try (NDArray host = NDArray.of(NUMBERS, MATRIX); NDArray there = matrix()) {
             assertEquals(Context.cpu(), host.add(there).context());
             assertEquals(GPU, there.add(host).context());
@@ -240,7 +243,7 @@ class GpuTest {
     }
 
     @Test
-    void randomNumbersAreThoseOfTheHost() {
+    void randomNumbersEqualThoseOfTheHost() {
         RandomArrays.seed(7);
         NDArray host = RandomArrays.normal(0, 1, MATRIX, DType.FLOAT32, Context.cpu());
         RandomArrays.seed(7);
@@ -250,7 +253,7 @@ class GpuTest {
     }
 
     @Test
-    void filesHaveTheElements() {
+    void filesContainTheElements() {
         Path file = folder.resolve("arrays");
         try (NDArray array = matrix()) {
             NDArrayFile.save(file, Map.of("w", array));
@@ -284,10 +287,10 @@ class GpuTest {
         }
     }
 
-    /** A store of the host and one on GPUs go the same way, bit for bit. */
+    /** Stores on the host and on GPUs give the same results, bit for bit. */
     @ParameterizedTest
     @ValueSource(strings = {"local", "device"})
-    void everyOptimizerIsThatOfTheHost(String kind) {
+    void everyOptimizerGivesTheResultOfTheHost(String kind) {
         for (Optimizer optimizer : List.of(
                 Optimizer.sgd().learningRate(0.1).momentum(0.9), Optimizer.adam(), Optimizer.of("rmsprop"),
                 Optimizer.of("ftrl"), Optimizer.of("sgld"))) {
@@ -329,7 +332,7 @@ class GpuTest {
     }
 
     @Test
-    void rowsAreOnTheGpuToo() {
+    void rowSparseValuesAreOnTheGpu() {
         Shape shape = Shape.of(4, 2);
         try (RowSparse rows = RowSparse.of(
                         new double[] {1, 2, 3, 4}, new long[] {1, 3}, shape, DType.FLOAT32, GPU);
@@ -351,7 +354,7 @@ class GpuTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"2bit", "1bit"})
-    void compressionIsThatOfTheHost(String type) {
+    void compressionGivesTheResultOfTheHost(String type) {
         try (KVStore host = KVStore.create("device"); KVStore there = KVStore.create("device")) {
             host.init("w", of(Context.cpu(), 0, 0, 0)).setGradientCompression(type, 0.5);
             there.init("w", of(GPU, 0, 0, 0)).setGradientCompression(type, 0.5);
@@ -366,7 +369,7 @@ class GpuTest {
     }
 
     @Test
-    void theWholeStoreGoesBackAndOn() {
+    void aStoreOnTheGpuIsRolledBackAndRestored() {
         Path file = folder.resolve("checkpoint");
         Path states = folder.resolve("states");
         NDArray gradient = of(GPU, 0.5f, -1);
@@ -391,14 +394,15 @@ class GpuTest {
             try (KVStore other = KVStore.create("device")) {
                 other.restore(file);
                 assertArrayEquals(expected, pulled(other.push("w", gradient), "w"));
-                // Files are read to the host; where values are pushed, the key goes.
+                // Reading a file creates values on the host. A push moves the key to the device of
+                // its values.
                 assertEquals(GPU, other.stats().get(0).context());
             }
         }
     }
 
     @Test
-    void aStepWithoutAStoreIsThere() {
+    void aStepWithoutAStoreRunsOnTheGpu() {
         NDArray host = of(Context.cpu(), 1, 2);
         NDArray there = of(GPU, 1, 2);
         Optimizer adam = Optimizer.adam();
@@ -407,7 +411,7 @@ class GpuTest {
             adam.update("w", there, of(GPU, 3, 4), state);
             assertArrayEquals(host.toFloats(), there.toFloats());
             assertEquals(GPU, state.arrays().get(0).context());
-            // Gradients and states come to the weight.
+            // Gradient and state are moved to the device of the weight.
             adam.update("w", host, of(last(), 5, 6), state);
             adam.update("w", there, of(Context.cpu(), 5, 6), hostState);
             assertArrayEquals(host.toFloats(), there.toFloats());
@@ -442,7 +446,7 @@ class GpuTest {
     }
 
     @Test
-    void aGpuBeyondTheLastOneIsAnException() {
+    void aGpuThatDoesNotExistThrows() {
         Context none = Context.gpu(Context.numGpus());
         Expect.code(DEVICE_UNAVAILABLE, () -> NDArray.zeros(MATRIX, DType.FLOAT32, none));
         KVStoreException exception = Expect.code(DEVICE_UNAVAILABLE, () -> NativeMemory.device(none));
@@ -453,9 +457,11 @@ class GpuTest {
         }
     }
 
-    /** What a GPU holds is nothing of the host's, whose soft cap may be smaller. */
+    /**
+     * The memory of a GPU does not count towards the soft cap of the host, which may be smaller.
+     */
     @Test
-    void theSoftCapIsTheHosts() {
+    void theSoftCapLimitsHostMemoryOnly() {
         long softCap = NativeMemory.softCap();
         Shape shape = Shape.of(1 << 20);
         List<NDArray> arrays = new ArrayList<>();
@@ -472,9 +478,12 @@ class GpuTest {
         }
     }
 
-    /** A GPU has the limit of its own memory; what was forgotten there is collected first. */
+    /**
+     * The limit of a GPU is its own memory. Unreachable arrays are collected before an allocation
+     * fails.
+     */
     @Test
-    void forgottenArraysAreCollectedWhenAGpuIsFull() {
+    void unreachableArraysAreCollectedWhenAGpuIsFull() {
         long total = NativeMemory.device(GPU).totalBytes();
         assumeTrue(total <= 2L << 30, "a GPU of many gigabytes");
         Expect.code(OUT_OF_MEMORY,

@@ -13,13 +13,13 @@ import java.util.function.IntConsumer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Each action runs once, whether threads or the cleaner come first. */
+/** Tests that each action runs once, whether a thread or the cleaner runs it. */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
 class HandleCleanerTest {
     private static final int THREADS = 4;
     private static final int ENTRIES = 20_000;
 
-    /** An entry that counts its runs. */
+    /** An entry that counts how many times its action runs. */
     private static final class Counting extends HandleCleaner.Entry {
         private final AtomicIntegerArray runs;
         private final int index;
@@ -109,7 +109,7 @@ class HandleCleanerTest {
     }
 
     @Test
-    void theCleanerRunsWhatIsForgottenWhileThreadsCleanTheRest() throws InterruptedException {
+    void theCleanerAndThreadsRunActionsAtTheSameTime() throws InterruptedException {
         AtomicIntegerArray runs = new AtomicIntegerArray(THREADS * ENTRIES);
         inThreads(number -> {
             for (int i = 0; i < ENTRIES; i++) {

@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** The JDKs on this machine that {@code scripts/jdks.sh} finds. */
+/** Finds the JDKs of this machine with {@code scripts/jdks.sh}. */
 final class Jdk {
     private static final Pattern VERSION = Pattern.compile("JAVA_VERSION=\"(\\d+)");
 

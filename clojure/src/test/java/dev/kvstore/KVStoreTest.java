@@ -52,14 +52,14 @@ class KVStoreTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"", "nonsense", "my_local", "local "})
-    void unknownNamesAreRefused(String name) {
+    void unknownTypesAreRejected(String name) {
         KVStoreException exception = Expect.code(INVALID_ARGUMENT, () -> KVStore.create(name));
         assertTrue(exception.getMessage().contains("local_allreduce_device"),
                 exception.getMessage());
     }
 
     @Test
-    void knownNamesThatAreMissingAreUnsupported() {
+    void typesThatThisVersionLacksAreUnsupported() {
         Expect.code(UNSUPPORTED, () -> KVStore.create("nccl"));
         Expect.nullParameter("name", () -> KVStore.create(null));
     }
@@ -152,7 +152,7 @@ class KVStoreTest {
     }
 
     @Test
-    void whatIsDoneToAnArrayAfterwardsDoesNotReachTheStore() {
+    void laterChangesOfAnArrayDoNotChangeTheStore() {
         try (KVStore store = KVStore.create();
                 NDArray value = NDArray.ones(SHAPE);
                 NDArray out = NDArray.zeros(SHAPE)) {
@@ -168,7 +168,7 @@ class KVStoreTest {
     }
 
     @Test
-    void mistakesAreExceptionsWithTheirCodeAndChangeNothing() {
+    void invalidCallsThrowWithACodeAndChangeNothing() {
         try (KVStore store = KVStore.create();
                 NDArray value = NDArray.ones(SHAPE);
                 NDArray wide = NDArray.ones(Shape.of(3, 2));
@@ -206,7 +206,7 @@ class KVStoreTest {
     }
 
     @Test
-    void keysAreAnyText() {
+    void keysMayBeAnyString() {
         try (KVStore store = KVStore.create();
                 NDArray value = NDArray.ones(SHAPE)) {
             List<String> keys = List.of("", " ", "ключ", "𝛼🎲", "a\nb", "\ufffd");
@@ -220,7 +220,7 @@ class KVStoreTest {
     }
 
     @Test
-    void nullIsRefusedByName() {
+    void nullArgumentsAreRejectedByName() {
         try (KVStore store = KVStore.create();
                 NDArray value = NDArray.ones(SHAPE)) {
             Expect.nullParameter("key", () -> store.init(null, value));
@@ -242,7 +242,7 @@ class KVStoreTest {
     }
 
     @Test
-    void theNativeLibraryRefusesNullItself() {
+    void theNativeLibraryRejectsNull() {
         NativeLibrary.load();
         long store = NativeKVStore.create("local");
         long[] none = {};
@@ -295,7 +295,7 @@ class KVStoreTest {
     }
 
     @Test
-    void anOptimizerThatCannotBeIsRefused() {
+    void anInvalidOptimizerIsRejected() {
         try (KVStore store = KVStore.create()) {
             Expect.code(INVALID_ARGUMENT, () -> store.setOptimizer(Optimizer.sgd().learningRate(-1)));
             Expect.code(INVALID_ARGUMENT, store::hyperParameters);
@@ -307,7 +307,7 @@ class KVStoreTest {
     }
 
     @Test
-    void hyperParametersChangeOnTheRunningStore() {
+    void hyperParametersOfAStoreCanBeChanged() {
         try (KVStore store = KVStore.create();
                 NDArray weight = NDArray.ones(SHAPE);
                 NDArray gradient = NDArray.ones(SHAPE)) {
@@ -328,7 +328,7 @@ class KVStoreTest {
 
     @Test
     @Tag("host")
-    void mapsStandForKeysAndValues() {
+    void mapsReplaceKeysAndValues() {
         try (KVStore store = KVStore.create();
                 NDArray one = NDArray.ones(Shape.of(2));
                 NDArray out = NDArray.zeros(Shape.of(2))) {
@@ -349,7 +349,7 @@ class KVStoreTest {
     }
 
     @Test
-    void pushedValuesAreCompressedOnRequest() {
+    void compressionAppliesToPushedValues() {
         try (KVStore store = KVStore.create();
                 NDArray zeros = NDArray.zeros(Shape.of(2));
                 NDArray gradient = NDArray.of(new float[] {0.3f, -0.7f}, Shape.of(2));

@@ -14,16 +14,16 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
-/** An array with more elements than any Java array or buffer can have. */
+/** Tests an array with more elements than a Java array or buffer can have. */
 @Tag("memory")
 class LargeArrayTest {
     private static final long LENGTH = (1L << 31) + 5;
 
-    /** The array, a copy of it in the store, and as much for an updater. */
+    /** The memory for the array, its copy in the store, and the copy of an updater. */
     private static final long NEEDED = 8L << 30;
 
     @Test
-    void itWorksAndIsReadPieceByPiece() throws Exception {
+    void aLargeArrayWorksAndIsReadInPieces() throws Exception {
         assumeTrue(availableMemory() > NEEDED, "needs 8 GiB of free memory");
         long before = NativeMemory.liveBytes();
         try (NDArray array = NDArray.zeros(Shape.of(LENGTH), DType.UINT8, Context.cpu());

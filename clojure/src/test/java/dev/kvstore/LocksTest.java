@@ -14,8 +14,8 @@ import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
 /**
- * Verbs hold no Java lock while they wait: under a native frame a virtual thread keeps its carrier,
- * which the owner of the lock may need.
+ * Tests that store methods hold no Java lock while they wait. A virtual thread with a native frame
+ * keeps its carrier, which the owner of the lock may need.
  */
 class LocksTest {
     private static final Path SOURCES = Path.of(System.getProperty("basedir", ""), "src", "main");
@@ -26,14 +26,14 @@ class LocksTest {
                     + "|\\(locking |\\(delay |\\(promise|Collections/synchronized|\\(memoize ");
 
     /**
-     * Locks and waits that cannot block a carrier for ever, each with its reason.
+     * The files whose locks and waits cannot block a carrier for ever, each with the reason.
      *
      * <ul>
-     *   <li>{@code NativeLibrary}: the library is loaded before there is a native frame.
-     *   <li>{@code NativeMemoryMonitor}: no verb uses the bean.
-     *   <li>{@code PendingCheckpoints}: the owner of the monitor neither waits nor calls code of the program.
-     *       No other class can lock that object.
-     *   <li>{@code Checkpoint}: {@code KVStore.close} waits for the latch and holds no lock.
+     * <li>{@code NativeLibrary}: the library is loaded before there is a native frame.
+     * <li>{@code NativeMemoryMonitor}: no store method uses the bean.
+     * <li>{@code PendingCheckpoints}: the owner of the monitor neither waits nor calls code of the
+     *     program. No other class can lock that object.
+     * <li>{@code Checkpoint}: {@code KVStore.close} waits for the latch and holds no lock.
      * </ul>
      */
     private static final Set<String> ALLOWED = Set.of(
@@ -43,7 +43,7 @@ class LocksTest {
             "PendingCheckpoints.java: synchronized");
 
     @Test
-    void verbsTakeNoneAndDoNotSleep() throws IOException {
+    void storeMethodsTakeNoLocksAndDoNotSleep() throws IOException {
         Set<String> found = new TreeSet<>();
         try (Stream<Path> files = Files.walk(SOURCES)) {
             List<Path> sources =

@@ -17,7 +17,7 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Files of arrays through the Java API; the format itself is tested elsewhere. */
+/** Tests array files in Java. Other tests cover the file format. */
 class NDArrayFileTest {
     @TempDir
     Path directory;
@@ -52,7 +52,7 @@ class NDArrayFileTest {
     }
 
     @Test
-    void whatCannotBeReadOrWrittenSaysSo() throws Exception {
+    void unreadableAndUnwritableFilesThrow() throws Exception {
         List<NDArray> arrays = List.of(of(1));
         Expect.code(IO, () -> NDArrayFile.loadList(directory.resolve("missing")));
         Expect.code(IO, () -> NDArrayFile.save(directory.resolve("missing/file"), arrays));

@@ -26,7 +26,7 @@ class NDArrayTest {
 
     @ParameterizedTest
     @EnumSource(DType.class)
-    void everyNumberTypeGoesInAndOutOfEveryDType(DType dtype) {
+    void everyNumberTypeIsConvertedToAndFromEveryDType(DType dtype) {
         try (NDArray floats = NDArray.of(new float[] {1, 2, 100}, VECTOR, dtype, CPU);
                 NDArray doubles = NDArray.of(new double[] {1, 2, 100}, VECTOR, dtype, CPU);
                 NDArray ints = NDArray.of(new int[] {1, 2, 100}, VECTOR, dtype, CPU);
@@ -102,7 +102,7 @@ class NDArrayTest {
     }
 
     @Test
-    void contextsAreKept() {
+    void arraysKeepTheirContext() {
         try (NDArray array = NDArray.ones(VECTOR, DType.FLOAT64, Context.cpu(3));
                 NDArray moved = array.asContext(Context.cpu(1))) {
             assertEquals(Context.cpu(3), array.context());
@@ -203,7 +203,7 @@ class NDArrayTest {
     }
 
     @Test
-    void copiesShareNothing() {
+    void copiesShareNoElements() {
         try (NDArray array = NDArray.ones(VECTOR);
                 NDArray copy = array.copy();
                 NDArray target = NDArray.zeros(VECTOR, DType.INT32, CPU)) {
@@ -217,7 +217,7 @@ class NDArrayTest {
     }
 
     @Test
-    void wrongArgumentsAreExceptionsWithTheirCode() {
+    void invalidArgumentsThrowWithACode() {
         try (NDArray array = NDArray.ones(Shape.of(2, 3));
                 NDArray other = NDArray.ones(Shape.of(3, 2));
                 NDArray ints = NDArray.ones(Shape.of(2, 3), DType.INT32, CPU)) {
@@ -247,7 +247,7 @@ class NDArrayTest {
     }
 
     @Test
-    void nullIsRefusedByName() {
+    void nullArgumentsAreRejectedByName() {
         Expect.nullParameter("shape", () -> NDArray.zeros(null));
         Expect.nullParameter("dtype", () -> NDArray.zeros(VECTOR, null, CPU));
         Expect.nullParameter("context", () -> NDArray.zeros(VECTOR, DType.INT8, null));
@@ -260,7 +260,7 @@ class NDArrayTest {
     }
 
     @Test
-    void theNativeLibraryRefusesNullItself() {
+    void theNativeLibraryRejectsNull() {
         NativeLibrary.load();
         KVStoreException exception = Expect.code(
                 INVALID_ARGUMENT, () -> NativeNDArray.fromFloats(null, new long[] {1}, 0, 0, 0));
@@ -280,7 +280,7 @@ class NDArrayTest {
 
     @Test
     @Tag("host")
-    void aGpuThatIsNotThereIsAnException() {
+    void aGpuThatDoesNotExistThrows() {
         Context none = Context.gpu(Context.numGpus());
         KVStoreException exception = Expect.code(DEVICE_UNAVAILABLE,
                 () -> NDArray.zeros(VECTOR, DType.FLOAT32, none));
@@ -323,7 +323,7 @@ class NDArrayTest {
     }
 
     @Test
-    void arraysAreEqualWhenTheirNumbersAre() {
+    void arraysAreEqualIfTheirNumbersAre() {
         try (NDArray a = NDArray.of(new float[] {1, 2, 0}, Shape.of(3));
                 NDArray same = NDArray.of(new double[] {1, 2, -0.0}, VECTOR, DType.FLOAT64, CPU);
                 NDArray other = NDArray.of(new float[] {1, 2, 3}, Shape.of(3));
@@ -350,7 +350,7 @@ class NDArrayTest {
     }
 
     @Test
-    void longRunsOfElementsAreReadFromAnyPlace() {
+    void longRunsOfElementsAreReadFromAnyPosition() {
         int size = (9 << 20) + 5;
         int[] numbers = IntStream.range(0, size).toArray();
         try (NDArray ints = NDArray.of(numbers, Shape.of(size), DType.INT32, CPU);
@@ -372,7 +372,7 @@ class NDArrayTest {
     }
 
     @Test
-    void aRangeWithoutNumbersIsNoQuestionOfMemory() {
+    void anEmptyRangeIsNotReportedAsOutOfMemory() {
         for (double step : new double[] {0, Double.NaN}) {
             Expect.code(INVALID_ARGUMENT,
                     () -> NDArray.arange(0, 1, step, 1, DType.FLOAT32, Context.cpu()));

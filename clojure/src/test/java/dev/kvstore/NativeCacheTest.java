@@ -30,7 +30,7 @@ class NativeCacheTest {
     Path directory;
 
     @Test
-    void whoeverUnpacksFirstEverybodySeesAWholeFile() throws Exception {
+    void concurrentUnpackingLeavesACompleteFile() throws Exception {
         Arrays.fill(CONTENT, (byte) 7);
         ExecutorService threads = Executors.newFixedThreadPool(8);
         try {
@@ -59,7 +59,7 @@ class NativeCacheTest {
     }
 
     @Test
-    void everyFolderAboveCounts() throws Exception {
+    void everyParentFolderIsChecked() throws Exception {
         Path above = Files.createDirectory(directory.resolve("above"));
         Path cache = Files.createDirectory(above.resolve("cache"));
         NativeCache.unpack(cache, "file", CONTENT);
@@ -72,7 +72,7 @@ class NativeCacheTest {
     }
 
     @Test
-    void aFolderOfSomebodyElseIsRefused() throws Exception {
+    void aFolderOfAnotherUserIsRejected() throws Exception {
         Path cache = Files.createDirectory(directory.resolve("cache"));
         assumeTrue(canGiveAway(cache), "only root can give a folder to another user");
         assertRefused(cache, cache + ": this folder belongs to another user");

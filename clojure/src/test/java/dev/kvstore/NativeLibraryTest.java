@@ -25,7 +25,7 @@ class NativeLibraryTest {
     Path directory;
 
     @Test
-    void aFileThatIsNotThereIsAReadableExceptionEveryTime() throws Exception {
+    void aMissingFileThrowsEveryTime() throws Exception {
         String missing = directory.resolve("missing.so").toString();
         String output = new ChildJvm("-Ddev.kvstore.library=" + missing)
                 .run(UsesTheLibraryTwice.class).output();
@@ -53,17 +53,17 @@ class NativeLibraryTest {
     }
 
     @Test
-    void aFileThatIsNoLibraryIsAReadableException() throws Exception {
+    void aFileThatIsNotALibraryThrows() throws Exception {
         Path text = Files.writeString(directory.resolve("text.so"), "no library");
         String output = new ChildJvm("-Ddev.kvstore.library=" + text)
                 .run(UsesTheLibraryTwice.class).output();
-        // The JVM may first warn that the file looks strange to it.
+        // The JVM may print a warning about the file first.
         assertTrue(output.contains("BACKEND native library cannot be loaded"), output);
         assertTrue(output.contains(text.toString()), output);
     }
 
     @Test
-    void aPlatformWithoutALibraryIsASentenceThatSaysWhatToDo() throws Exception {
+    void anUnsupportedPlatformThrowsWithAdvice() throws Exception {
         String output = new ChildJvm("-Dos.arch=pdp11").run(UsesTheLibraryTwice.class).output();
         String platform = NativeLibrary.platform();
         String other = platform.substring(0, platform.indexOf('-')) + "-pdp11";
@@ -75,7 +75,7 @@ class NativeLibraryTest {
     }
 
     @Test
-    void theCLibraryMuslIsNamed() throws Exception {
+    void theErrorNamesTheCLibraryMusl() throws Exception {
         assertFalse(NativeLibrary.hasMusl(directory));
         assertFalse(NativeLibrary.hasMusl(directory.resolve("missing")));
         Files.createFile(directory.resolve("ld-musl-x86_64.so.1"));
@@ -83,7 +83,7 @@ class NativeLibraryTest {
     }
 
     @Test
-    void itIsUnpackedOnceIntoTheCache() throws Exception {
+    void theLibraryIsUnpackedOnceIntoTheCache() throws Exception {
         for (int i = 0; i < 2; i++) {
             String library = libraryOf(jvm());
             assertEquals(unpackedIn("kvstore"), library);
@@ -91,7 +91,7 @@ class NativeLibraryTest {
     }
 
     @Test
-    void aPropertyNamesTheCache() throws Exception {
+    void aPropertySetsTheCacheFolder() throws Exception {
         Path named = directory.resolve("named");
         String library = libraryOf(jvm("-Ddev.kvstore.cache=" + named));
         assertEquals(unpackedIn("named"), library);
@@ -109,20 +109,20 @@ class NativeLibraryTest {
     }
 
     @Test
-    void withoutACacheATemporaryFolderServes() throws Exception {
+    void withoutACacheATemporaryFolderIsUsed() throws Exception {
         Path file = Files.writeString(directory.resolve("file"), "not a directory");
         assertServedTemporarily(jvm("-Ddev.kvstore.cache=" + file), file.toString());
     }
 
     @Test
-    void withoutAHomeATemporaryFolderServes() throws Exception {
+    void withoutAHomeATemporaryFolderIsUsed() throws Exception {
         assertServedTemporarily(
                 jvm("-Duser.home=?").environment("XDG_CACHE_HOME", ""), "no home");
         assertFalse(Files.exists(Path.of("?")));
     }
 
     @Test
-    void aCacheThatOthersCanWriteIsNotUsed() throws Exception {
+    void aCacheThatOthersCanWriteToIsNotUsed() throws Exception {
         Path open = Files.createDirectory(directory.resolve("open"));
         Files.setPosixFilePermissions(open, PosixFilePermissions.fromString("rwxrwxrwx"));
         assertServedTemporarily(
@@ -130,7 +130,7 @@ class NativeLibraryTest {
     }
 
     @Test
-    void aCacheThatDoesNotAllowExecutionIsPassedBy() throws Exception {
+    void aCacheMountedNoexecIsNotUsed() throws Exception {
         List<String> shell = List.of("unshare", "--mount", "sh", "-c");
         Path mounted = Files.createDirectory(directory.resolve("mounted"));
         String mount = "mount -t tmpfs -o noexec,mode=700 tmpfs '" + mounted + "'";
@@ -157,7 +157,7 @@ class NativeLibraryTest {
         }
     }
 
-    /** A program that finds an empty cache and an empty temporary folder. */
+    /** Creates a program with an empty cache and an empty temporary folder. */
     private ChildJvm jvm(String... options) throws IOException {
         Path temporary = Files.createDirectories(directory.resolve("temporary"));
         List<String> all = new ArrayList<>(List.of(options));
@@ -174,14 +174,19 @@ class NativeLibraryTest {
         assertEquals(0, files("temporary").size(), "the temporary file is gone");
     }
 
-    /** Returns what the doctor says of the library in a program that uses it without trouble. */
+    /**
+     * Returns the doctor's line about the library in a program that uses the library successfully.
+     */
     private static String libraryOf(ChildJvm jvm) throws Exception {
         String output = jvm.run(UsesTheLibraryTwice.class).output();
         assertTrue(output.startsWith("1.0\n1.0\n"), output);
         return output.lines().toList().get(2);
     }
 
-    /** Returns what the doctor says of the one file in a cache, which nobody else can open. */
+    /**
+     * Returns the expected line of the doctor for the only file in a cache, and asserts that other
+     * users cannot open it.
+     */
     private String unpackedIn(String cache) throws IOException {
         List<Path> files = files(cache);
         assertEquals(1, files.size(), files.toString());
@@ -211,7 +216,7 @@ class NativeLibraryTest {
     }
 
     @Test
-    void theDoctorReports() {
+    void theDoctorReportsTheLibrary() {
         Map<String, String> report = Doctor.report();
         assertTrue(report.get("library").endsWith("loaded"), report.toString());
         assertTrue(report.containsKey("version"), report.toString());
@@ -219,7 +224,10 @@ class NativeLibraryTest {
         assertFalse(report.containsKey("problem"), report.toString());
     }
 
-    /** Prints two results or failures of the library, and what the doctor says about it. */
+    /**
+     * Uses the library twice and prints each result or failure, then the doctor's line about the
+     * library.
+     */
     static final class UsesTheLibraryTwice {
         private UsesTheLibraryTwice() {}
 

@@ -54,7 +54,7 @@ class NativeMemoryTest {
     }
 
     @Test
-    void theSoftCapIsAnExceptionWithSizesAndClosingHelps() {
+    void exceedingTheSoftCapThrowsUntilArraysAreClosed() {
         List<NDArray> arrays = new ArrayList<>();
         NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
         KVStoreException exception = Expect.code(OUT_OF_MEMORY, () -> {
@@ -69,7 +69,7 @@ class NativeMemoryTest {
     }
 
     @Test
-    void forgottenArraysAreCollectedAtTheSoftCap() {
+    void unreachableArraysAreCollectedAtTheSoftCap() {
         NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
         for (int i = 0; i < 20; i++) {
             tenMegabytes();
@@ -89,9 +89,12 @@ class NativeMemoryTest {
         }
     }
 
-    /** What a result takes is not known from its operands alone, and an updater makes what it wants. */
+    /**
+     * The size of a result does not follow from its operands alone, and an updater creates any
+     * arrays.
+     */
     @Test
-    void nothingTakesMoreThanTheSoftCap() {
+    void noOperationExceedsTheSoftCap() {
         NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
         long most = NativeMemory.softCap();
         try (NDArray column = NDArray.ones(Shape.of(4096, 1));
@@ -124,9 +127,9 @@ class NativeMemoryTest {
         }
     }
 
-    /** Under a native frame, a virtual thread that waits for a monitor keeps its carrier. */
+    /** A virtual thread with a native frame keeps its carrier while it waits for a monitor. */
     @Test
-    void verbsWaitForNoMonitorThatAnotherThreadCanHold() throws Exception {
+    void storeMethodsWaitForNoMonitorOfAnotherThread() throws Exception {
         NativeMemory.setSoftCap(NativeMemory.liveBytes() + 40 * MEGABYTE);
         try (NDArray array = tenMegabytes();
                 KVStore store = KVStore.create()) {
@@ -150,7 +153,7 @@ class NativeMemoryTest {
     }
 
     @Test
-    void buffersAreNothingThatSomebodyForgotToClose() {
+    void buffersDoNotCountAsUnclosed() {
         try (NDArray array = NDArray.ones(Shape.of(2))) {
             long open = NativeMemory.open();
             array.asBuffer();
@@ -159,7 +162,7 @@ class NativeMemoryTest {
     }
 
     @Test
-    void whatNoMachineHasIsOutOfMemory() {
+    void hugeArraysAreOutOfMemory() {
         NativeMemory.setSoftCap(Long.MAX_VALUE);
         Expect.code(OUT_OF_MEMORY,
                 () -> NDArray.zeros(Shape.of(1L << 50), DType.UINT8, Context.cpu()));
@@ -170,7 +173,7 @@ class NativeMemoryTest {
     }
 
     @Test
-    void sizesAreRead() {
+    void sizesAreParsed() {
         assertEquals(3, NativeMemory.parseSize("3"));
         assertEquals(3 << 10, NativeMemory.parseSize("3k"));
         assertEquals(3 << 20, NativeMemory.parseSize(" 3M "));
@@ -182,7 +185,7 @@ class NativeMemoryTest {
     }
 
     @Test
-    void sizesAreWritten() {
+    void sizesAreFormatted() {
         assertEquals("0 bytes", NativeMemory.size(0));
         assertEquals("1023 bytes", NativeMemory.size(1023));
         assertEquals("1.5 KiB", NativeMemory.size(1536));
@@ -198,19 +201,20 @@ class NativeMemoryTest {
         assertTrue(result.output().contains("`much`"), result.output());
     }
 
-    /** Runs in another process, because the tests of this one set the soft cap. */
+    /** Uses another process, because other tests in this one set the soft cap. */
     @Test
     @EnabledOnOs(OS.LINUX)
     void theDefaultSoftCapIs80PercentOfTheMemory() throws Exception {
         ChildJvm.Result result = new ChildJvm().run(PrintsSoftCap.class);
-        // The JDK returns the limit of the control group. JDK 17 and 21 ignore its parents.
+        // The JDK returns the limit of the control group. JDK 17 and 21 ignore the limits of its
+        // parents.
         long memory = Math.min(
                 ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class).getTotalMemorySize(),
                 lowestLimit());
         assertEquals(memory / 5 * 4 + " ", result.output());
     }
 
-    /** Returns the lowest memory limit of the control groups of this process and their parents. */
+    /** Returns the lowest memory limit of the control group of this process and its parents. */
     private static long lowestLimit() throws IOException {
         long lowest = Long.MAX_VALUE;
         for (String line : Files.readAllLines(Path.of("/proc/self/cgroup"))) {
@@ -230,7 +234,7 @@ class NativeMemoryTest {
         return lowest;
     }
 
-    /** Prints the soft cap and what comes of an array beyond it. */
+    /** Prints the soft cap and the failure of an array that exceeds it. */
     static final class PrintsSoftCap {
         private PrintsSoftCap() {}
 
@@ -245,7 +249,7 @@ class NativeMemoryTest {
     }
 
     @Test
-    void monitoringToolsSeeIt() throws Exception {
+    void theMXBeanReportsNativeMemory() throws Exception {
         NativeMemory.registerMXBean();
         NativeMemory.registerMXBean();
         MBeanServer server = ManagementFactory.getPlatformMBeanServer();

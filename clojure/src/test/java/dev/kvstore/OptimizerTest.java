@@ -18,7 +18,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import org.junit.jupiter.api.Test;
 
-/** Optimizers and schedules as values, and their steps outside of a store. */
+/** Tests optimizers and schedules as values, and steps without a store. */
 class OptimizerTest {
     private static final Shape SHAPE = Shape.of(2);
 
@@ -67,7 +67,7 @@ class OptimizerTest {
                             }
                         });
                     } catch (InvocationTargetException thrown) {
-                        // It has no such hyper-parameter, or that is below 1.
+                        // The optimizer has no such hyper-parameter, or it must be below 1.
                         assertEquals(KVStoreException.class, thrown.getCause().getClass());
                     }
                 }
@@ -119,7 +119,7 @@ class OptimizerTest {
     }
 
     @Test
-    void aScheduleThatCannotBeIsRefusedWhenItIsMade() {
+    void anInvalidScheduleIsRejectedAtCreation() {
         Expect.code(INVALID_ARGUMENT, () -> LrScheduler.factor(0, 0.5));
         Expect.code(INVALID_ARGUMENT, () -> LrScheduler.factor(1, 1.5));
         Expect.code(INVALID_ARGUMENT, () -> LrScheduler.factor(-1, 0.5));
@@ -145,7 +145,7 @@ class OptimizerTest {
     }
 
     @Test
-    void aStepOutsideOfAStoreIsTheSame() {
+    void aStepWithoutAStoreGivesTheSameResult() {
         Optimizer optimizer = Optimizer.adam().learningRate(0.1);
         try (KVStore store = KVStore.create();
                 NDArray weight = NDArray.ones(SHAPE);
@@ -164,7 +164,7 @@ class OptimizerTest {
     }
 
     @Test
-    void otherNamesOfHyperParametersAreThoseOfTheNativeLibrary() {
+    void aliasesEqualThoseOfTheNativeLibrary() {
         Map<String, String> aliases = Map.of(
                 "lr", "learning_rate",
                 "weight_decay", "wd",
@@ -192,7 +192,7 @@ class OptimizerTest {
     }
 
     @Test
-    void booleansAreThoseOfTheNativeLibrary() {
+    void flagsEqualThoseOfTheNativeLibrary() {
         try (KVStore store = KVStore.create()) {
             for (String name : Optimizer.names()) {
                 Optimizer optimizer = Optimizer.of(name);
@@ -216,7 +216,7 @@ class OptimizerTest {
         }
     }
 
-    /** Returns the parameter if the native library accepts only 0 and 1. */
+    /** Returns the hyper-parameter if the native library accepts only 0 and 1 for it. */
     private static String flagIn(KVStore store, String parameter) {
         try {
             store.setHyperParameters(Map.of(parameter, 0.5));
@@ -227,7 +227,7 @@ class OptimizerTest {
     }
 
     @Test
-    void aStepThatCannotBeChangesNothing() {
+    void anInvalidStepChangesNothing() {
         Optimizer optimizer = Optimizer.sgd();
         NDArray weight = NDArray.ones(SHAPE);
         OptimizerState state = optimizer.createState(weight);
@@ -247,7 +247,7 @@ class OptimizerTest {
     }
 
     @Test
-    void aStateServesItsOwnOptimizerAndWeightAlone() {
+    void aStateFitsOnlyItsOptimizerAndWeight() {
         try (NDArray weight = NDArray.ones(Shape.of(2));
                 NDArray half = weight.asType(DType.FLOAT16);
                 NDArray longer = NDArray.ones(Shape.of(7));

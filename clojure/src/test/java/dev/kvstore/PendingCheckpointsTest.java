@@ -28,9 +28,9 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Checkpoints that a program begins and does not wait for. */
+/** Tests checkpoints that a program starts and does not wait for. */
 class PendingCheckpointsTest {
-    /** 64 MiB, so that writing takes longer than ending the program. */
+    /** 64 MiB, so that writing the file takes longer than ending the program. */
     private static final int NUM_ELEMENTS = 16 << 20;
 
     private static final String REPORT = "kvstore: a checkpoint failed, and the program did not wait for it: ";
@@ -39,7 +39,8 @@ class PendingCheckpointsTest {
     Path folder;
 
     /**
-     * Begins a checkpoint of the file in its first argument. The second one selects how it ends.
+     * Starts a checkpoint to the file in the first argument. The second argument selects how the
+     * program ends.
      */
     static final class Program {
         public static void main(String[] arguments) throws Exception {
@@ -93,7 +94,7 @@ class PendingCheckpointsTest {
     }
 
     @Test
-    void aCheckpointThatNoCallWaitsForIsInItsPlace() throws Exception {
+    void anUnawaitedCheckpointIsComplete() throws Exception {
         Path file = folder.resolve("model");
         ChildJvm.Result result = run(file, "exit");
         assertEquals(new ChildJvm.Result(3, ""), result);
@@ -103,10 +104,13 @@ class PendingCheckpointsTest {
         }
     }
 
-    /** The JVM waits about 300 ms for native threads at exit, so the reader must be slower. */
+    /**
+     * At exit, the JVM waits about 300 ms for native threads, so the reader must be slower than
+     * that.
+     */
     @ParameterizedTest
     @CsvSource({"return,0", "exit,3", "throw,1", "close,4", "cancel,5", "stage,6", "signal,143", "daemon,0"})
-    void theProgramEndsWhenASlowReaderHasItAll(String end, int status) throws Exception {
+    void theProgramEndsAfterASlowReaderHasReadEverything(String end, int status) throws Exception {
         Path pipe = folder.resolve("pipe");
         assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
         CompletableFuture<byte[]> read = CompletableFuture.supplyAsync(() -> readSlowly(pipe));
@@ -145,7 +149,7 @@ class PendingCheckpointsTest {
 
     @ParameterizedTest
     @CsvSource({"return,0", "exit,3", "cancel,5", "signal,143", "daemon,0"})
-    void aFailureThatNoCallAsksForIsPrinted(String end, int status) throws Exception {
+    void aFailureThatNoCallReportsIsPrinted(String end, int status) throws Exception {
         Path file = folder.resolve("missing").resolve("model");
         ChildJvm.Result result = run(file, end);
         assertEquals(status, result.status(), result.output());
@@ -155,14 +159,14 @@ class PendingCheckpointsTest {
     }
 
     @Test
-    void aFailureThatAStageGetsIsNotPrinted() throws Exception {
+    void aFailureThatADependentStageReceivesIsNotPrinted() throws Exception {
         ChildJvm.Result result = run(folder.resolve("missing").resolve("model"), "stage");
         assertEquals(6, result.status());
         assertEquals("", result.output());
     }
 
     @Test
-    void aLimitOfTheSystemIsPrinted() throws Exception {
+    void aSystemLimitIsPrinted() throws Exception {
         Path file = folder.resolve("model");
         ChildJvm.Result result = new ChildJvm()
                 .prepared(List.of("sh", "-c"), "ulimit -f 2000")
@@ -186,7 +190,7 @@ class PendingCheckpointsTest {
     }
 
     @Test
-    void closingAStoreThrowsAFailureThatNoCallHasAskedFor() {
+    void closingAStoreThrowsAFailureThatNoCallHasReported() {
         Path file = folder.resolve("missing").resolve("model");
         KVStore store = ones();
         store.checkpoint(file);
@@ -228,9 +232,11 @@ class PendingCheckpointsTest {
         assertEquals(1, Expect.code(IO, store::close).getSuppressed().length);
     }
 
-    /** The writer waits for a reader of the pipe, so the stages are there before the failure. */
+    /**
+     * The writer waits for a reader of the pipe, so the dependent stages exist before the failure.
+     */
     @Test
-    void closingAStoreDoesNotRepeatAFailureThatACombinationOfFuturesGets() throws Exception {
+    void closingAStoreDoesNotRepeatAFailureThatCombinedFuturesReceive() throws Exception {
         Path pipe = pipe("pipe");
         KVStore store = KVStore.create().init("w", NDArray.full(Shape.of(NUM_ELEMENTS), 7));
         Checkpoint checkpoint = store.checkpoint(pipe);
@@ -248,7 +254,10 @@ class PendingCheckpointsTest {
         return pipe;
     }
 
-    /** Reads the beginning, so that the writer fails. It waits for a reader before. */
+    /**
+     * Reads the beginning of the pipe and closes it, so that the writer fails. The writer waits
+     * until this reader opens the pipe.
+     */
     private static void breakOff(Path pipe) throws IOException {
         try (FileInputStream reader = new FileInputStream(pipe.toFile())) {
             assertTrue(reader.read() >= 0);

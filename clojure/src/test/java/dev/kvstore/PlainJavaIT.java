@@ -16,13 +16,13 @@ import javax.tools.ToolProvider;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A Java program needs the jar and nothing else. */
+/** Tests that a Java program needs nothing but the jar. */
 class PlainJavaIT {
     @TempDir
     Path directory;
 
     @Test
-    void theProgramOfTheQuickStartNeedsTheJarAlone() throws Exception {
+    void theQuickStartNeedsOnlyTheJar() throws Exception {
         String jar = System.getProperty("kvstore.jar");
         assertNotNull(jar, "the system property kvstore.jar names the jar");
         Path source = Files.writeString(directory.resolve("QuickStart.java"), quickStart());
@@ -38,7 +38,7 @@ class PlainJavaIT {
         assertEquals("3.0\n4.0\n", result.output());
     }
 
-    /** Returns the Java program of the manual. */
+    /** Returns the Java program of the quick start. */
     private static String quickStart() throws IOException {
         String page = Files.readString(Path.of("..", "docs", "getting-started", "java.md"));
         Matcher block = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL).matcher(page);
@@ -47,7 +47,7 @@ class PlainJavaIT {
     }
 
     @Test
-    void theExampleRunsWithTheJarAlone() throws Exception {
+    void theExampleNeedsOnlyTheJar() throws Exception {
         ChildJvm.Result result =
                 new ChildJvm().run(System.getProperty("kvstore.jar"), QuickstartTest.SOURCE);
         assertEquals(0, result.status(), result.output());

@@ -5,12 +5,12 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 
-/** The example in {@code examples/java}, which the JDK compiles and runs in one step. */
+/** Runs the example in {@code examples/java}. The JDK compiles and runs it in one step. */
 class QuickstartTest {
     static final String SOURCE = Path.of("..", "examples", "java", "Quickstart.java").toString();
 
     @Test
-    void itPrintsTheValues() throws Exception {
+    void theExamplePrintsTheValues() throws Exception {
         String expected =
                 """
                 after init: [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]

@@ -12,14 +12,14 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import org.junit.jupiter.api.Test;
 
-/** What a scope frees, and when it may be closed. */
+/** Tests which resources a scope closes, and when it may be closed itself. */
 class ResourceScopeTest {
     private static NDArray one() {
         return NDArray.ones(Shape.of(1));
     }
 
     @Test
-    void whatIsReturnedStaysOpen() throws Exception {
+    void theResultStaysOpen() throws Exception {
         NDArray[] made = new NDArray[2];
         Map<String, List<NDArray>> kept = ResourceScope.using(() -> {
             made[0] = one();
@@ -31,7 +31,7 @@ class ResourceScopeTest {
     }
 
     @Test
-    void itIsClosedByItsThreadAndInnerOnesFirst() throws Exception {
+    void aScopeMustBeClosedByItsThreadAfterInnerScopes() throws Exception {
         NDArray made;
         try (ResourceScope outer = ResourceScope.open()) {
             made = one();
@@ -49,7 +49,7 @@ class ResourceScopeTest {
     }
 
     @Test
-    void afterItsEndItKeepsNothing() {
+    void aClosedScopeKeepsNothing() {
         ResourceScope scope = ResourceScope.open();
         scope.close();
         scope.close();
@@ -84,9 +84,9 @@ class ResourceScopeTest {
         assertTrue(made[0].isClosed());
     }
 
-    /** A scope around a long loop does not grow with what the loop closes. */
+    /** A scope around a long loop does not keep the resources that the loop closes. */
     @Test
-    void whatWasClosedInsideIsForgotten() {
+    void closedResourcesAreRemoved() {
         try (ResourceScope scope = ResourceScope.open()) {
             for (int i = 0; i < 10_000; i++) {
                 one().close();

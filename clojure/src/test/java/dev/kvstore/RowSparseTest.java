@@ -33,7 +33,7 @@ class RowSparseTest {
     }
 
     @Test
-    void aValueIsItsRows() {
+    void aValueConsistsOfItsRows() {
         try (RowSparse rows = RowSparse.of(new float[] {1, 2, 3, 4}, new long[] {1, 3}, SHAPE);
                 NDArray data = rows.rows();
                 NDArray dense = rows.toDense()) {
@@ -60,7 +60,7 @@ class RowSparseTest {
     }
 
     @Test
-    void rowsOfOneNumberAreSummed() {
+    void rowsWithTheSameIndexAreSummed() {
         try (NDArray array = NDArray.of(new float[] {1, 1, 2, 2, 4, 4}, Shape.of(3, 2));
                 RowSparse rows = RowSparse.fromIds(array, new long[] {3, 0, 3}, SHAPE)) {
             array.set(9);
@@ -72,7 +72,7 @@ class RowSparseTest {
     }
 
     @Test
-    void noRowsAreAValue() {
+    void aValueMayHaveNoRows() {
         try (KVStore store = KVStore.create();
                 RowSparse none = rows(1)) {
             store.init("w", none);
@@ -86,7 +86,7 @@ class RowSparseTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"local", "device"})
-    void rowsAndArraysAreOneCall(String type) {
+    void denseAndRowSparseValuesMixInOneCall(String type) {
         try (KVStore store = KVStore.create(type);
                 NDArray ones = NDArray.ones(SHAPE);
                 RowSparse one = rows(1, 0, 2);
@@ -135,7 +135,7 @@ class RowSparseTest {
     }
 
     @Test
-    void anUpdaterGetsTheWholeSum() {
+    void anUpdaterReceivesTheDenseSum() {
         try (KVStore store = KVStore.create();
                 NDArray ones = NDArray.ones(SHAPE);
                 RowSparse one = rows(1, 1)) {
@@ -146,7 +146,7 @@ class RowSparseTest {
     }
 
     @Test
-    void mistakesAreNamed() {
+    void invalidArgumentsAreNamed() {
         float[] row = {1, 2};
         Expect.code(INVALID_ARGUMENT, () -> RowSparse.of(row, new long[] {4}, SHAPE));
         Expect.code(INVALID_ARGUMENT, () -> RowSparse.of(row, new long[] {-1}, SHAPE));
@@ -175,7 +175,7 @@ class RowSparseTest {
     }
 
     @Test
-    void whatIsClosedSaysSo() throws Exception {
+    void aClosedValueThrows() throws Exception {
         RowSparse rows = rows(1, 1);
         RowSparse kept = ResourceScope.using(() -> {
             RowSparse inner = rows(2, 1);

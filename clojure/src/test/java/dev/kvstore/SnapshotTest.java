@@ -20,7 +20,7 @@ import java.util.concurrent.CompletionException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Snapshots, checkpoints and files of optimizer states through the Java API. */
+/** Tests snapshots, checkpoints and optimizer state files in Java. */
 class SnapshotTest {
     @TempDir
     Path folder;
@@ -38,14 +38,14 @@ class SnapshotTest {
         return store.setOptimizer(Optimizer.adam().learningRate(0.1));
     }
 
-    /** Makes a step and returns what it has led to. */
+    /** Makes a step and returns the new weight. */
     private static float[] step(KVStore store, float gradient) {
         store.push(List.of("w", "b"), List.of(of(gradient, -gradient), of(2 * gradient)));
         return pulled(store, "w");
     }
 
     @Test
-    void aSnapshotSaysWhatIsInIt() {
+    void aSnapshotReturnsItsContents() {
         try (KVStore store = adam()) {
             store.push("w", of(1, 1));
             try (Snapshot snapshot = store.snapshot()) {
@@ -58,7 +58,7 @@ class SnapshotTest {
                 try (OptimizerState state = snapshot.optimizerState("w").orElseThrow()) {
                     assertEquals(1, state.numUpdates());
                     assertEquals(2, state.arrays().size());
-                    // Nobody's step on it reaches the snapshot.
+                    // A step with this copy does not change the snapshot.
                     Optimizer.adam().update("w", of(1, 2), of(1, 1), state);
                 }
                 try (OptimizerState state = snapshot.optimizerState("w").orElseThrow()) {
@@ -75,7 +75,7 @@ class SnapshotTest {
     }
 
     @Test
-    void aRollbackIsAsIfNothingHadHappened() {
+    void aRollbackRestoresTheEarlierResults() {
         try (KVStore store = adam(); Snapshot start = store.snapshot()) {
             step(store, 1);
             try (Snapshot before = store.snapshot()) {
@@ -99,7 +99,7 @@ class SnapshotTest {
     }
 
     @Test
-    void aCheckpointGoesOnWithTheSameBits() {
+    void aRestoredCheckpointContinuesWithTheSameBits() {
         Path file = folder.resolve("model.checkpoint");
         try (KVStore store = adam()) {
             step(store, 1);
@@ -121,7 +121,7 @@ class SnapshotTest {
     }
 
     @Test
-    void statesGoOnWithTheSameBits() {
+    void loadedStatesContinueWithTheSameBits() {
         Path file = folder.resolve("adam.states");
         try (KVStore store = adam(); KVStore plain = KVStore.create()) {
             step(store, 1);
@@ -143,7 +143,7 @@ class SnapshotTest {
     }
 
     @Test
-    void anUpdaterComesBackWithASnapshotAndNotWithAFile() {
+    void aSnapshotContainsTheUpdaterAndAFileDoesNot() {
         Path file = folder.resolve("model");
         try (KVStore store = KVStore.create().init("w", of(1))) {
             store.setUpdater((key, pushed, stored) -> stored.addInPlace(pushed));
@@ -181,10 +181,10 @@ class SnapshotTest {
     }
 
     @Test
-    void aClosedSnapshotSaysSo() {
+    void aClosedSnapshotThrows() {
         try (KVStore store = KVStore.create().init("w", of(1))) {
             Snapshot snapshot = store.snapshot();
-            // The file is written from what the snapshot held.
+            // The checkpoint does not need the snapshot once it has started.
             Checkpoint checkpoint = snapshot.checkpoint(folder.resolve("model"));
             snapshot.close();
             snapshot.close();
@@ -214,8 +214,9 @@ class SnapshotTest {
     }
 
     /**
-     * The cleaner moves arrays that other tests have left from one number to the other. While it does, the sum may be
-     * wrong, and is read again.
+     * Returns the number of resources that are open or were collected without being closed. While
+     * the cleaner releases arrays of other tests, it moves them from one number to the other, and
+     * the sum may be wrong. So this method waits until two readings agree.
      */
     private static long unclosed() {
         long collected;

@@ -20,14 +20,14 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /**
- * Threads that push, pull, print and close the same arrays and stores for 5 seconds, or for as many
- * as the environment variable {@code KVSTORE_SOAK_SECONDS} says. They run in a process of their own,
- * in which nothing is left at the end.
+ * Threads push, pull, print and close the same arrays and stores for 5 seconds, or for the number
+ * of seconds in the environment variable {@code KVSTORE_SOAK_SECONDS}. They run in their own
+ * process, in which no array or store is left at the end.
  */
 @Tag("memory")
 class SoakTest {
     @Test
-    void nothingIsLostAndNothingLeaks() throws Exception {
+    void concurrentUseLosesAndLeaksNothing() throws Exception {
         String seconds = System.getenv().getOrDefault("KVSTORE_SOAK_SECONDS", "5");
         ChildJvm.Result result = new ChildJvm().run(Soak.class, seconds);
         System.out.print(result.output());
@@ -35,7 +35,7 @@ class SoakTest {
         assertTrue(result.output().endsWith("0 open, 0 bytes\n"), result.output());
     }
 
-    /** The program of that process. Its argument is the number of seconds. */
+    /** The program of the process. Its argument is the number of seconds. */
     static final class Soak {
         private static final int THREADS = 8;
         private static final int SHARED = 16;
@@ -116,7 +116,7 @@ class SoakTest {
             }
         }
 
-        /** One random call. Only that something is closed may be wrong with it. */
+        /** Makes one random call. The only allowed failure is that an array or store is closed. */
         private void step(KVStore store, KVStore plain, Random random) {
             int slot = random.nextInt(SHARED);
             NDArray array = shared.get(slot);
@@ -144,7 +144,9 @@ class SoakTest {
             }
         }
 
-        /** Every value that is written is the same everywhere: a mixture would be half of a write. */
+        /**
+         * All elements of a written value are equal, so different elements would mean a torn write.
+         */
         private static void checkWhole(long[] values) {
             for (long value : values) {
                 check(values[0] == value, "a torn value");
@@ -180,7 +182,10 @@ class SoakTest {
             victims.get(0).close();
         }
 
-        /** What lost its place in a race was forgotten, and is left to the collector. */
+        /**
+         * Waits for the cleaner. A resource that was replaced in a race is not closed, so the
+         * garbage collector releases it.
+         */
         private static void awaitCleaner() {
             long latest = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
             while (NativeMemory.open() + NativeMemory.liveBytes() > 0

@@ -54,7 +54,7 @@ class UpdaterTest {
     }
 
     @Test
-    void itChangesTheStoredValueOncePerKeyInInitOrder() {
+    void anUpdaterRunsOncePerKeyInInitOrder() {
         List<String> calls = new ArrayList<>();
         store.init(List.of("b", "a"), List.of(one, one)).setUpdater((key, pushed, stored) -> {
             calls.add(key);
@@ -68,7 +68,7 @@ class UpdaterTest {
     }
 
     @Test
-    void itRunsInTheThreadThatPushes() {
+    void anUpdaterRunsInTheThreadThatPushes() {
         List<Thread> threads = new ArrayList<>();
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             threads.add(Thread.currentThread());
@@ -89,7 +89,7 @@ class UpdaterTest {
 
     @ParameterizedTest
     @MethodSource("throwables")
-    void whatItThrowsReachesTheCallerAsTheSameObject(Throwable thrown) {
+    void pushThrowsTheSameObjectAsTheUpdater(Throwable thrown) {
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             stored.set(9);
             sneakyThrow(thrown);
@@ -128,7 +128,7 @@ class UpdaterTest {
     }
 
     @Test
-    void anErrorOfItsOwnArithmeticReachesTheCaller() {
+    void anArithmeticErrorInAnUpdaterReachesTheCaller() {
         store.init("a", one).setUpdater((key, pushed, stored) -> stored.addInPlace(
                 pushed.reshape(3, 2)));
         KVStoreException exception = Expect.code(SPEC_MISMATCH, () -> store.push("a", one));
@@ -136,7 +136,7 @@ class UpdaterTest {
     }
 
     @Test
-    void itsArraysAreClosedWhenItReturns() {
+    void arraysAreClosedWhenTheUpdaterReturns() {
         List<NDArray> kept = new ArrayList<>();
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             kept.add(pushed);
@@ -154,7 +154,7 @@ class UpdaterTest {
     }
 
     @Test
-    void itsArraysAreClosedWhenItThrows() {
+    void arraysAreClosedWhenTheUpdaterThrows() {
         List<NDArray> kept = new ArrayList<>();
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             kept.add(stored);
@@ -165,7 +165,7 @@ class UpdaterTest {
     }
 
     @Test
-    void viewsAndCopiesThatItKeepsReachNobody() {
+    void viewsAndCopiesThatAnUpdaterKeepsDoNotChangeTheStore() {
         List<NDArray> kept = new ArrayList<>();
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             kept.add(stored.reshape(6));
@@ -182,7 +182,7 @@ class UpdaterTest {
     }
 
     @Test
-    void itMayCloseItsArrays() {
+    void anUpdaterMayCloseItsArrays() {
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             stored.addInPlace(pushed);
             pushed.close();
@@ -194,7 +194,7 @@ class UpdaterTest {
     }
 
     @Test
-    void itMayPushToAnotherStore() {
+    void anUpdaterMayPushToAnotherStore() {
         try (KVStore other = KVStore.create()) {
             other.init("b", one);
             store.init("a", one).setUpdater((key, pushed, stored) -> {
@@ -222,7 +222,7 @@ class UpdaterTest {
     }
 
     @Test
-    void pullInsideItGivesTheLastCommittedValue() {
+    void pullInAnUpdaterReturnsTheLastCommittedValue() {
         List<float[]> seen = new ArrayList<>();
         store.init(List.of("a", "b"), List.of(one, one)).setUpdater((key, pushed, stored) -> {
             stored.set(5);
@@ -236,7 +236,7 @@ class UpdaterTest {
     }
 
     @Test
-    void changingItsOwnStoreIsRefused() {
+    void changingItsOwnStoreIsRejected() {
         List<Runnable> changes = List.of(
                 () -> store.push("a", one),
                 () -> store.pushpull("a", one),
@@ -287,7 +287,7 @@ class UpdaterTest {
 
     @Test
     @Timeout(60)
-    void closingTheStoreInsideItIsHarmless() {
+    void closingTheStoreInAnUpdaterIsHarmless() {
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             store.close();
             stored.addInPlace(pushed);
@@ -297,7 +297,7 @@ class UpdaterTest {
     }
 
     @Test
-    void aCollectionDuringItIsHarmless() {
+    void aGarbageCollectionInAnUpdaterIsHarmless() {
         store.init("a", one).setUpdater((key, pushed, stored) -> {
             System.gc();
             assertNotNull(stored.addInPlace(pushed));

@@ -9,7 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import org.junit.jupiter.api.Test;
 
-/** The classes that are plain values: contexts, shapes, dtypes, optimizers. */
+/** Tests the value classes: contexts, shapes, dtypes, optimizers. */
 class ValuesTest {
     @Test
     void contextsAreEqualByTypeAndNumber() {
@@ -22,7 +22,7 @@ class ValuesTest {
     }
 
     @Test
-    void wrongContextsAreRefused() {
+    void invalidContextsAreRejected() {
         Expect.code(INVALID_ARGUMENT, () -> Context.of("tpu", 0));
         Expect.code(INVALID_ARGUMENT, () -> Context.cpu(-1));
         Expect.nullParameter("deviceType", () -> Context.of(null, 0));
@@ -43,7 +43,7 @@ class ValuesTest {
     }
 
     @Test
-    void wrongShapesAreRefused() {
+    void invalidShapesAreRejected() {
         Expect.code(INVALID_ARGUMENT, () -> Shape.of(2, -1));
         Expect.code(INVALID_ARGUMENT, () -> Shape.of(1L << 32, 1L << 32));
         Expect.code(INVALID_ARGUMENT, () -> Shape.of(1L << 32, 1L << 31));

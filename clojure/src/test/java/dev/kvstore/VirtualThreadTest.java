@@ -15,16 +15,16 @@ import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /**
- * Virtual threads that push with an updater and close no array. An updater runs under a native
- * frame, so its thread keeps its carrier: if all carriers wait for a thread that needs one, the
- * process hangs.
+ * Virtual threads push with an updater and do not close their arrays. A thread that runs an updater
+ * has a native frame, so it keeps its carrier: if all carriers wait for a thread that needs a
+ * carrier, the process hangs.
  */
 @Tag("memory")
 class VirtualThreadTest {
     private static final int FIRST_WITH_VIRTUAL_THREADS = 21;
 
     @Test
-    void aHundredThreadsEndAboveTheThreshold() throws Exception {
+    void aHundredThreadsFinishAboveTheThreshold() throws Exception {
         run("100", "2", "5", "4194304");
     }
 
@@ -33,7 +33,10 @@ class VirtualThreadTest {
         run("10000", "2", "2", "32768");
     }
 
-    /** Runs a process for each number of carriers, at the same time: a busy machine finds more hangs. */
+    /**
+     * Runs a process for each number of carriers. They run at the same time, because a busy machine
+     * reveals more hangs.
+     */
     private static void run(String... arguments) throws Exception {
         Path home = Jdk.atLeast(FIRST_WITH_VIRTUAL_THREADS);
         ExecutorService processes = Executors.newCachedThreadPool();
@@ -55,7 +58,10 @@ class VirtualThreadTest {
         }
     }
 
-    /** Arguments: the number of threads, pushes per thread, arrays per update and bytes per array. */
+    /**
+     * The program of the process. Its arguments are the number of threads, pushes per thread,
+     * arrays per update and bytes per array.
+     */
     static final class Pushes {
         private static final int KEYS = 64;
         private static final int TIMEOUT_SECONDS = 60;
@@ -80,7 +86,7 @@ class VirtualThreadTest {
                             Integer.parseInt(arguments[2]),
                             Long.parseLong(arguments[3]))
                     .run();
-            // `halt`, because hanging threads would keep the process alive.
+            // Use `halt`, because hanging threads would keep the process alive.
             System.out.flush();
             Runtime.getRuntime().halt(0);
         }
@@ -90,7 +96,7 @@ class VirtualThreadTest {
             for (int i = 0; i < KEYS; i++) {
                 store.init("key " + i, NDArray.zeros(shape));
             }
-            // The temporary arrays are left to the garbage collector.
+            // The garbage collector releases the temporary arrays.
             store.setUpdater((key, pushed, stored) -> {
                 for (int i = 1; i < arrays; i++) {
                     pushed = pushed.multiply(1);
@@ -122,7 +128,10 @@ class VirtualThreadTest {
             }
         }
 
-        /** Most threads allocate under the native frame of a push, some of them outside. */
+        /**
+         * Most threads allocate in an updater, below the native frame of a push. Some allocate
+         * outside.
+         */
         private void work(KVStore store, NDArray gradient, int number) {
             String key = "key " + number % KEYS;
             for (int i = 0; i < pushes; i++) {
