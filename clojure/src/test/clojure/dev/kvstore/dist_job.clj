@@ -1,5 +1,5 @@
 (ns dev.kvstore.dist-job
-  "What a rank of a job does, by the name of the program; DistIT starts it.
+  "The programs of the ranks of a job, which DistIT starts.
 
     -main   runs a program"
   (:require [org.apache.clojure-mxnet.kvstore :as kvstore]
@@ -10,7 +10,7 @@
 (set! *warn-on-reflection* true)
 
 (defn- push-sum
-  "Pushes 1 and 2 from ranks 0 and 1, and returns the value then, of which all elements are the same."
+  "Pushes 1 from rank 0 and 2 from rank 1. Returns the new value, whose elements must all be equal."
   [kv]
   (kvstore/push kv "w" (ndarray/full [2 3] (inc (kvstore/rank kv))))
   (let [[x & others] (ndarray/->vec (kvstore/pull kv "w"))]
@@ -55,7 +55,7 @@
     (println (str "rank " rank " is done"))))
 
 (defn -main
-  "Runs the `program` of this name."
+  "Runs the program with the name `program`."
   [program]
   (if (= program "create")
     (create)

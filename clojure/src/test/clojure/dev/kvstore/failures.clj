@@ -1,5 +1,5 @@
 (ns dev.kvstore.failures
-  "What a failing expression tells its caller, for tests.
+  "Returns the exceptions of failing expressions, for tests.
 
     failure   the message and the data of the ex-info that an expression throws
     code      its :kvstore/code"
@@ -10,7 +10,7 @@
 (defn failure*
   "Calls `f` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause.
 
-  :start is the part before the first colon, which is MXNet's message."
+  :start is the part of the message before the first colon, which is MXNet's message."
   [f]
   (try
     (f)
@@ -22,13 +22,14 @@
              :cause (ex-cause e)))))
 
 (defmacro failure
-  "Evaluates `body` and returns the `ex-data` of the ex-info that it throws, with its :message and :cause.
+  "Evaluates `body` and returns the `ex-data` of the ex-info that it throws, with its :message and
+  :cause.
 
-  Nil when it throws nothing."
+  Returns nil if it throws nothing."
   [& body]
   `(failure* (fn [] ~@body)))
 
 (defmacro code
-  "The :kvstore/code of the ex-info that `body` throws."
+  "Returns the :kvstore/code of the ex-info that `body` throws."
   [& body]
   `(:kvstore/code (failure ~@body)))

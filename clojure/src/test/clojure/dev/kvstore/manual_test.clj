@@ -1,6 +1,6 @@
 (ns dev.kvstore.manual-test
-  "The Clojure code of the manual returns the values in its comments. The page about MXNet names every
-  variable."
+  "Tests that the Clojure code of the quick start returns the values in its comments, and that the
+  migration page names every variable."
   (:require [clojure.string :as string]
             [clojure.test :refer [deftest is]])
   (:import (clojure.lang LineNumberingPushbackReader)
@@ -14,7 +14,7 @@
   (second (re-find #"(?s)```clojure\n(.*?)```" (slurp "../docs/getting-started/clojure.md"))))
 
 (defn- expressions
-  "The forms of `text`, each with the text of the value after ;=> on its last line."
+  "Returns the forms of `text`, each with the text of the value after ;=> on its last line."
   [text]
   (let [reader (LineNumberingPushbackReader. (StringReader. text))]
     (->> (repeatedly #(let [form (read {:eof reader} reader)]
@@ -32,12 +32,12 @@
         (is (= (read-string value) found) (pr-str form))))))
 
 (defn- names
-  "The words in backquotes in `text`."
+  "Returns the words in backquotes in `text`."
   [text]
   (set (mapcat #(string/split (second %) #"\s+") (re-seq #"`([^`]+)`" text))))
 
 (defn- sections
-  "The variables that the page names for each namespace, by the namespace's last name."
+  "Returns the variables that the page names for each namespace, by the last part of its name."
   [page]
   (into {}
         (for [section (rest (string/split page #"(?m)^##+ "))
@@ -45,7 +45,7 @@
               n (names heading)]
           [n (names body)])))
 
-(deftest every-variable-stands-on-the-page-for-those-who-come-from-mxnet
+(deftest the-migration-page-names-every-variable
   (let [found (sections (slurp "../docs/migration.md"))]
     (doseq [n '[base context dtype kvstore kvstore-server lr-scheduler ndarray optimizer random resource-scope
                 shape]

@@ -1,12 +1,13 @@
 (ns dev.kvstore.programs
   "Replays random programs that Python recorded, and compares every result bit for bit.
 
-    differences   what a program does otherwise than its record says
+    differences   the steps of a program that differ from its record
     replay        the counts over a file of records
     -main         the same from the command line
 
-  A record is a line of JSON, written by `kvstore-python/tests/record_programs.py`: a program and what became of
-  making its store and of each of its steps. Values must be equal to the last bit, and the same calls must fail."
+  A record is a line of JSON, written by `kvstore-python/tests/record_programs.py`: a program and
+  the outcomes of creating its store and of each of its steps. Values must be equal to the last
+  bit, and the same calls must fail."
   (:require [clojure.data.json :as json]
             [clojure.java.io :as io]
             [clojure.set :as set]
@@ -26,7 +27,8 @@
 ;; Arguments.
 
 (defn- ->array
-  "Makes an array on the CPU device of its position. A view is a slice of a larger array."
+  "Creates an array on a CPU device that depends on its position. A view is a slice of a larger
+  array."
   [{:strs [shape dtype data view]} position]
   (let [data (map ->number (or data (repeat (apply * shape) 0)))
         opts {:dtype dtype :ctx (context/cpu (mod position 4))}
@@ -43,8 +45,8 @@
     (ndarray/row-sparse-array rows-of rows shape)))
 
 (defn- ->value
-  "Makes the array that `given` describes; returns other values unchanged. `slots` has repeated
-  arrays."
+  "Creates the array that `given` describes. Returns other values unchanged. `slots` contains
+  arrays that are used repeatedly."
   [slots given position]
   (let [{:strs [slot rows data]} (when (map? given) given)]
     (cond
@@ -52,7 +54,7 @@
       (and slot (@slots slot)) (@slots slot)
       slot (let [a (->array given position)] (swap! slots assoc slot a) a)
       (and rows data) (->row-sparse given position)
-      ;; An output of rows: Clojure pulls into dense arrays only.
+      ;; A row-sparse output becomes dense, because Clojure pulls only into dense arrays.
       :else (->array given position))))
 
 (defn- ->values
@@ -95,7 +97,7 @@
   (if (sequential? outs) (mapcat arrays outs) [outs]))
 
 (defn- dense
-  "Returns an expected value of rows as a dense one."
+  "Returns the dense form of an expected row-sparse value."
   [{:strs [shape rows data] :as value}]
   (let [width (apply * (rest shape))
         row->data (zipmap rows (partition width data))
@@ -121,7 +123,7 @@
          (every? true? (map same-value? expected found)))
     (= expected found)))
 
-;; What a push does.
+;; Optimizers and updaters.
 
 (def ^:private rules
   {"assign" (fn [s i] (ndarray/set s i))
@@ -157,7 +159,7 @@
                           max_update (assoc warmup :final-lr (or final_lr 0))))))
 
 (defn- base-rate
-  "Returns the start of a Python schedule."
+  "Returns the base learning rate of a Python schedule."
   [[_ {:strs [base_lr]}]]
   (or base_lr 0.01))
 
@@ -166,7 +168,7 @@
   (case value true 1 false 0 value))
 
 (defn- optimizer
-  "Makes the optimizer from Python's options."
+  "Creates the optimizer from Python's options."
   ^Optimizer [player {:strs [name kwargs lr_mult wd_mult]}]
   (let [schedule (kwargs "lr_scheduler")
         options (cond-> (set/rename-keys (dissoc kwargs "lr_scheduler" "multi_precision") {"eps" "epsilon"})
@@ -290,7 +292,8 @@
       given)))
 
 (defn- ignores-rows?
-  "Returns whether Python leaves outputs of this step unchanged, as MXNet does for rows."
+  "Returns whether Python leaves outputs of this step unchanged, as MXNet does for row-sparse
+  outputs."
   [{:strs [op outs ignore_sparse]}]
   (and (= op "pull") (not (false? ignore_sparse)) (some #(get % "rows") (arrays outs))))
 
@@ -337,7 +340,8 @@
     (catch clojure.lang.ExceptionInfo _ nil)))
 
 (defn differences
-  "Plays the program of a record and returns what became of each step: nil, ::failed-alike, ::skipped, or a sentence."
+  "Replays the program of a record and returns the outcome of each step: nil, ::failed-alike,
+  ::skipped, or a sentence that describes the difference."
   [{:strs [program outcomes]}]
   (resource-scope/using
     (let [[created & outcomes] outcomes
@@ -371,7 +375,8 @@
         (update :skipped + (count (filter #{::skipped} steps))))))
 
 (defn replay
-  "Replays every record in a file and returns the counts. Prints the first difference of each program that has one."
+  "Replays every record in a file and returns the counts. Prints the first difference of each
+  program that differs."
   [file]
   (with-open [reader (io/reader file)]
     (transduce (map json/read-str)
@@ -380,13 +385,13 @@
                (line-seq reader))))
 
 (defn write-report
-  "Writes how many programs passed and failed, as JSON for scripts/tally.py."
+  "Writes the number of passed and failed programs as JSON for scripts/tally.py."
   [file counts]
   (spit file (json/write-str (select-keys counts [:passed :failed]))))
 
 (defn -main
-  "Replays a file of records and writes a report. Exits with status 1 if a program differs, or if
-  there is none."
+  "Replays a file of records and writes a report. Exits with status 1 if a program differs or there
+  are no programs."
   [file report]
   (let [{:keys [passed failed calls failed-alike skipped] :as counts} (replay file)]
     (println (str "replayed from Python: " (+ passed failed) " programs, " failed " of them differ, " calls

@@ -35,11 +35,11 @@
   [changed]
   (filter string? (programs/differences changed)))
 
-(deftest a-program-gives-its-recorded-results
+(deftest a-replayed-program-gives-the-recorded-results
   (is (= [nil ::programs/failed-alike ::programs/skipped nil nil nil nil]
          (programs/differences record))))
 
-(deftest every-other-result-is-noticed
+(deftest every-difference-is-reported
   (doseq [[what path value] [["a number" [7 "given" 0 "data" 0] 1.1250001]
                              ["the sign of a zero" [7 "given" 0 "data" 1] -0.0]
                              ["a missing number" [7 "given" 0 "data"] [1.125]]
@@ -54,7 +54,7 @@
     (testing what
       (is (= 1 (count (found (assoc-in record (into ["outcomes"] path) value))))))))
 
-(deftest the-report-has-the-counts-of-programs
+(deftest the-report-contains-the-counts-of-programs
   (let [file (File/createTempFile "programs" ".json")]
     (try
       (programs/write-report file {:passed 12 :failed 3 :calls 40 :failed-alike 2 :skipped 1})

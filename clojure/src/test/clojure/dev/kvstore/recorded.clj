@@ -6,14 +6,14 @@
 (set! *warn-on-reflection* true)
 
 (def recorded
-  "The whole file, once somebody needs it."
+  "The contents of the file, which is read on first use."
   (delay
     (with-open [reader (io/reader (io/file (System/getProperty "basedir" ".")
                                            "../tests/data/store_cases.json"))]
       (json/read reader))))
 
 (defn ->number
-  "The number that stands in the file: some are texts there."
+  "Returns a number of the file. NaN and infinities are strings there."
   [x]
   (case x
     "nan" ##NaN
@@ -22,7 +22,8 @@
     x))
 
 (defn close?
-  "Are both numbers equal, both NaN, or apart by no more than `tolerance` times the first?"
+  "Returns whether both numbers are equal, both are NaN, or they differ by at most `tolerance`
+  times the first."
   [tolerance x y]
   (let [x (double (->number x))
         y (double y)]

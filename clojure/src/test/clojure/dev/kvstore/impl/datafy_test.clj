@@ -33,7 +33,7 @@
       (is (= {:closed true} (datafy kv)))
       (is (thrown-with-msg? clojure.lang.ExceptionInfo #"closed" (nav data "b" nil))))))
 
-(deftest numbers-about-a-store
+(deftest statistics-of-a-store
   (let [kv (-> (kvstore/create "device")
                (kvstore/init ["w" "b"] [(ndarray/ones [4]) (ndarray/ones [2] {:ctx (context/cpu 3)})])
                (kvstore/set-optimizer (optimizer/adam)))
@@ -47,19 +47,19 @@
     (is (= ["cpu(3)" 0] ((juxt :context :pushes) (get-in (kvstore/stats kv) [:keys "b"]))))
     (is (thrown-with-msg? clojure.lang.ExceptionInfo #"shape|expected"
                           (kvstore/push kv "w" (ndarray/ones [3]))))
-    (is (= 2 (get-in (kvstore/stats kv) [:keys "w" :pushes])) "a call that fails is none")
+    (is (= 2 (get-in (kvstore/stats kv) [:keys "w" :pushes])) "a call that fails does not count")
     (let [seen (atom nil)]
       (kvstore/set-updater kv (fn [_ _ _] (reset! seen (get-in (kvstore/stats kv) [:keys "w" :pushes]))))
       (kvstore/push kv "w" ones)
       (is (= 2 @seen))
       (is (= 3 (get-in (kvstore/stats kv) [:keys "w" :pushes]))))))
 
-(deftest keys-keep-the-order-of-their-init
+(deftest keys-are-in-the-order-of-initialization
   (let [ks (mapv str (range 40 0 -1))
         kv (kvstore/init (kvstore/create) ks (repeat 40 (ndarray/ones [1])))]
     (is (= ks (keys (datafy kv)) (keys (:keys (kvstore/stats kv)))))))
 
-(deftest ^:host numbers-about-memory
+(deftest ^:host statistics-of-memory
   (let [before (kvstore/stats)
         array (ndarray/zeros [1000])
         during (kvstore/stats)]

@@ -36,7 +36,7 @@
     (kvstore/dispose kv)
     (is (= "#kv/KVStore [closed]" (pr-str kv)))))
 
-(deftest parts
+(deftest contexts-dtypes-and-shapes
   (is (= "[#kv/Context [cpu(1)] #kv/DType [float32] #kv/Shape [2 3]]"
          (pr-str [(context/cpu 1) dtype/FLOAT32 (shape/->shape [2 3])]))))
 
@@ -47,7 +47,7 @@
   (is (string/includes? (pr-str (optimizer/sgd {:lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))
                         ", :lr-scheduler #kv/LrScheduler [factor[2, 0.5, 1.0E-8]]}]")))
 
-(deftest nothing-that-is-bound-makes-printing-fail
+(deftest printing-works-with-any-bindings
   (let [a (ndarray/ones [2])
         opt (optimizer/adam)
         things [a (doto (ndarray/ones [2]) ndarray/dispose)

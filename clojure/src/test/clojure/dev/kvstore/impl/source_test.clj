@@ -1,5 +1,5 @@
 (ns dev.kvstore.impl.source-test
-  "What holds for every namespace: documentation, no reflection, nothing newer than Clojure 1.10."
+  "Tests of every namespace: docstrings, reflection, and functions newer than Clojure 1.10."
   (:require [clojure.java.io :as io]
             [clojure.string :as string]
             [clojure.test :refer [deftest is]]
@@ -23,7 +23,7 @@
     org.apache.clojure-mxnet.shape])
 
 (defn- ours
-  "Our namespaces that are loaded, those behind the public ones included."
+  "Returns the loaded namespaces of the library, including the internal ones."
   []
   (run! require namespaces)
   (concat namespaces
@@ -42,7 +42,7 @@
           (str v " is missing from the index of its namespace")))))
 
 (defn- functions
-  "The functions and macros of the public namespaces."
+  "Returns the functions and macros of the public namespaces."
   []
   (for [n namespaces
         [_ v] (ns-publics n)
@@ -50,7 +50,7 @@
     v))
 
 (defn- arguments
-  "The names of the arguments of `v`."
+  "Returns the names of the arguments of `v`."
   [v]
   (disj (set (flatten (:arglists (meta v)))) '&))
 
@@ -58,7 +58,7 @@
   [text]
   (re-find #"\bThrows\b|\b[Nn]ever\s+throws\b|\b[Ee]rrors\s+are\s+those\s+of\b" text))
 
-(deftest every-function-names-its-arguments-and-says-how-it-fails
+(deftest every-docstring-names-the-arguments-and-errors
   (doseq [v (functions)
           :let [text (:doc (meta v))]]
     (is (says-how-it-fails? text) (str v))
@@ -66,7 +66,7 @@
       (is (string/includes? text (str "`" argument "`")) (str v)))))
 
 (defn- outcome
-  "The code of what (f x) throws, nil when it returns."
+  "Returns the code of the exception that (f x) throws, or nil if it returns."
   [f x]
   (try
     (f x)
@@ -74,7 +74,7 @@
     (catch clojure.lang.ExceptionInfo e
       (:kvstore/code (ex-data e) e))))
 
-(deftest what-is-said-of-disposed-arrays-and-stores-is-so
+(deftest docstrings-are-right-about-closed-arrays-and-stores
   (doseq [[argument make] {'ndarray #(ndarray/ones [1])
                            'kvstore kvstore/create}
           v (functions)
@@ -86,20 +86,21 @@
         (str v))))
 
 (defn- examples
-  "The examples in the docstring `text` as pairs of an expression and its value, nil where none is shown.
+  "Returns the examples in the docstring `text` as pairs of an expression and its value, or nil if
+  it shows none.
 
-  An example begins with a parenthesis behind six spaces; its further lines have more."
+  An example begins with a parenthesis after six spaces. Its further lines have more spaces."
   [text]
   (for [[_ expression value] (re-seq #"(?m)^ {6}(\(.*?(?:\n {7,}.*?)*?)(?: ;=> (.*))?$(?!\n {7})" text)]
     [expression value]))
 
-(deftest everything-shows-an-example
+(deftest every-docstring-has-an-example
   (doseq [n namespaces
           [_ v] (ns-publics n)]
     (is (seq (examples (:doc (meta v)))) (str v))))
 
 (def ^:private surroundings
-  "What examples use without making it: a store with two keys and an optimizer, and arrays."
+  "Definitions that the examples use: a store with two keys and an optimizer, and arrays."
   '(do (def kv (-> (kvstore/create)
                    (kvstore/init ["a" "b"] [(ndarray/ones [2]) (ndarray/ones [3])])
                    (kvstore/set-optimizer (optimizer/sgd))))
@@ -111,7 +112,8 @@
          (def g0 (a)) (def g1 (a)) (def w0 (a)) (def w1 (a)))))
 
 (defn- user-of
-  "A new namespace that refers to all of `n`, has the others by their aliases, and the surroundings."
+  "Returns a new namespace that refers to all of `n`, has aliases for the other namespaces, and
+  contains the `surroundings`."
   [n]
   (let [user (create-ns (gensym "examples"))]
     (binding [*ns* user]
@@ -123,7 +125,7 @@
     user))
 
 (defn- value-or-code
-  "The value of `expression`, or the code that it throws."
+  "Returns the value of `expression`, or the code of the exception that it throws."
   [expression]
   (try
     (eval (read-string expression))
@@ -144,7 +146,7 @@
           :else (is (not (or (keyword? found) (instance? Throwable found))) expression))))))
 
 (defn- symbols
-  "The symbols in the source of the namespace `n`."
+  "Returns the symbols in the source of the namespace `n`."
   [n]
   (let [path (-> (str n) (string/replace "." "/") (string/replace "-" "_") (str ".clj"))]
     (binding [*ns* (the-ns n)]
@@ -155,19 +157,19 @@
              (filterv symbol?))))))
 
 (defn- newer-than-1-10?
-  "Did the var `v` of Clojure come after version 1.10?"
+  "Returns whether the var `v` of Clojure is newer than version 1.10."
   [v]
   (let [[_ minor] (some->> v meta :added (re-find #"^1\.(\d+)"))]
     (and minor (< 10 (Long/parseLong minor)))))
 
-(deftest nothing-newer-than-clojure-1-10-is-called
+(deftest no-function-is-newer-than-clojure-1-10
   (doseq [n (ours)
           sym (distinct (symbols n))
           :let [v (try (ns-resolve n sym) (catch Exception _))]
           :when (and (var? v) (= 'clojure.core (ns-name (:ns (meta v)))))]
     (is (not (newer-than-1-10? v)) (str sym " in " n))))
 
-(deftest nothing-is-called-by-reflection
+(deftest no-call-uses-reflection
   (let [err (StringWriter.)]
     (binding [*err* err]
       (doseq [n (ours)]

@@ -19,12 +19,12 @@
   (is (= ["gpu" 1] ((juxt context/device-type context/device-id) (context/gpu 1))))
   (is (= ["cpu(0)" "gpu(2)"] (map str [(context/cpu) (context/gpu 2)]))))
 
-(deftest numbers-that-no-device-has
+(deftest invalid-device-numbers
   (doseq [id [-1 1.5 "0" nil 2147483648]]
     (is (= ["Invalid device id" id] ((juxt :start :kvstore/value) (failure (context/cpu id)))))
     (is (= :invalid-argument (code (context/gpu id))))))
 
-(deftest ^:host a-device-that-is-not-there
+(deftest ^:host a-device-that-does-not-exist
   (let [ctx (context/gpu 99)]
     (is (= :device-unavailable (code (ndarray/ones [2] {:ctx ctx}))))
     (is (= :device-unavailable (code (ndarray/as-in-context (ndarray/ones [2]) ctx))))

@@ -17,7 +17,7 @@
 (deftest float32-is-the-default
   (is (= dtype/FLOAT32 base/MX_REAL_TYPE (ndarray/dtype (ndarray/ones [1])))))
 
-(deftest every-dtype-makes-arrays
+(deftest arrays-of-every-dtype-can-be-created
   (doseq [^DType dtype (DType/values)
           :let [a (ndarray/* (ndarray/ones [2] {:dtype dtype}) 2)]]
     (is (= dtype (ndarray/dtype a)))
@@ -25,7 +25,7 @@
     (is (= [2.0 2.0] (ndarray/->vec a)))
     (is (= [2 2] (ndarray/->int-vec a)))))
 
-(deftest a-dtype-can-be-named
+(deftest a-dtype-can-be-given-by-name
   (is (= dtype/FLOAT64 (ndarray/dtype (ndarray/ones [1] {:dtype :float64}))))
   (is (= dtype/BFLOAT16 (ndarray/dtype (ndarray/as-type (ndarray/ones [1]) "bfloat16"))))
   (is (= :invalid-argument (code (ndarray/ones [1] {:dtype "float31"}))))

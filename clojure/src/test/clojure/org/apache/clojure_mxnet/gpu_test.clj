@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.gpu-test
-  "Arrays on GPUs; skipped where there is none, for the reason that the doctor gives."
+  "Tests of arrays on GPUs. Skipped if there is no GPU, with the reason that the doctor reports."
   (:require [clojure.datafy :refer [datafy]]
             [clojure.test :refer [deftest is]]
             [dev.kvstore.failures :refer [code]]
@@ -14,13 +14,13 @@
 (set! *warn-on-reflection* true)
 
 (defn reason-to-skip
-  "Why these tests cannot run here, or nil."
+  "Returns why these tests cannot run here, or nil."
   []
   (when (zero? (long (context/num-gpus)))
     (str "backend gpu " (:backend-gpu (kvstore/doctor)))))
 
 (defn- gpu
-  "The GPU `n`, or the last one when there are fewer."
+  "Returns the GPU `n`, or the last GPU if there are fewer."
   [n]
   (context/gpu (min (long n) (dec (long (context/num-gpus))))))
 
@@ -30,7 +30,7 @@
   []
   (str (doto (File/createTempFile "gpu-test" ".arrays") .deleteOnExit)))
 
-(deftest ^:host arrays-are-made-and-read
+(deftest ^:host arrays-are-created-and-read
   (doseq [nd [(ndarray/array [1 2] [2] on-gpu)
               (ndarray/->ndarray [1 2] on-gpu)
               (ndarray/arange 1 3 on-gpu)
@@ -93,7 +93,7 @@
       (is (= ["w" (context/gpu 0) (context/gpu 0)] @seen))
       (is (= [21.0 21.0] (ndarray/->vec (kvstore/pull kv "w")))))))
 
-(deftest ^:host rows-compression-and-the-whole-store
+(deftest ^:host row-sparse-values-compression-and-snapshots
   (let [f (temporary-file)]
     (with-open [kv (kvstore/create "device")]
       (kvstore/init kv "r" (ndarray/zeros [4 2] on-gpu))

@@ -1,5 +1,6 @@
 (ns org.apache.clojure-mxnet.kvstore-errors-test
-  "Every mistake is an exception with its code and values, prints nothing and leaves a store that works."
+  "Tests that every invalid call throws an exception with a code and values, prints nothing and
+  leaves a usable store."
   (:require [clojure.string :as string]
             [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
@@ -17,7 +18,7 @@
   (kvstore/init (kvstore/create) "w" (ndarray/ones [2])))
 
 (defn- works?
-  "Does the `kv` that `store` made still hold its value and take another?"
+  "Returns whether the `kv` that `store` created still has its value and accepts a push."
   [kv]
   (and (= [1.0 1.0] (ndarray/->vec (kvstore/pull kv "w")))
        (= [2.0 2.0] (-> kv
@@ -26,14 +27,15 @@
                         ndarray/->vec))))
 
 (defn- invalid?
-  "Is `failed` the mistake `message` with the offending `value`, and does its text say what was found?"
+  "Returns whether `failed` has the `message` and the offending `value`, and its text contains what
+  was found."
   [failed message value]
   (and (= [:invalid-argument value]
           ((juxt :kvstore/code :kvstore/value) failed))
        (string/starts-with? (:message failed) message)
        (re-find #"(?s): expected .*, found |: two with the name `" (:message failed))))
 
-(deftest one-bad-value-among-many
+(deftest one-invalid-value-among-many
   (let [kv (kvstore/create)
         ks (mapv #(str "w" %) (range 640))
         ones (vec (repeat 640 (ndarray/ones [1])))]
@@ -81,7 +83,7 @@
     (is (= [(str "elements for " (name dtype) " " (ndarray/shape (ndarray/zeros shape))) :length-mismatch "3"]
            ((juxt :start :kvstore/code :kvstore/found) (failure (f)))))))
 
-(deftest lists-of-every-kind
+(deftest lists-of-every-type
   (let [arrays (mapv #(ndarray/full [1] %) [1 2])
         expected [[1.0] [2.0]]]
     (doseq [as-list [identity
@@ -129,7 +131,7 @@
       (let [kv (kvstore/set-updater (store) f)]
         (is (works? kv))))))
 
-(deftest bad-keys
+(deftest invalid-keys
   (let [kv (store)
         a (ndarray/ones [2])]
     (doseq [ks [3 nil 1.5 \w ["w" 3] [nil] #{"w"} [["w"]]]]
@@ -155,7 +157,7 @@
       (is (invalid? (failure (f)) "Invalid keys: two with the name `w`" [:x/w :y/w])))
     (is (works? kv))))
 
-(deftest bad-values-and-outs
+(deftest invalid-values-and-outs
   (let [kv (store)]
     (doseq [vs [1 nil "x" [1] [nil] {"w" 1} [[1.0]]]]
       (is (invalid? (failure (kvstore/init kv "v" vs)) "Invalid values" vs))
@@ -165,7 +167,7 @@
       (is (invalid? (failure (kvstore/broadcast kv "v" (ndarray/ones [2]) vs)) "Invalid outs" vs)))
     (is (works? kv))))
 
-(deftest bad-priorities
+(deftest invalid-priorities
   (let [kv (store)
         a (ndarray/ones [2])]
     (doseq [priority [1.5 nil "1" 2147483648 1N]]
@@ -173,7 +175,7 @@
       (is (invalid? (failure (kvstore/pull kv "w" a priority)) "Invalid priority" priority)))
     (is (works? kv))))
 
-(deftest bad-other-arguments
+(deftest other-invalid-arguments
   (let [kv (store)]
     (is (invalid? (failure (kvstore/send-command-to-servers kv "7" "b")) "Invalid head" "7"))
     (is (invalid? (failure (kvstore/send-command-to-servers kv 7 nil)) "Invalid body" nil))
@@ -200,15 +202,15 @@
                              "len(keys) != len(values)"))
     (is (works? kv))))
 
-(deftest keys-that-are-there-or-not
+(deftest existing-and-missing-keys
   (let [kv (store)
         a (ndarray/ones [2])]
-    (testing "init of a key that is there"
+    (testing "init of an existing key"
       (is (= [:key-exists "w"] ((juxt :kvstore/code :kvstore/key) (failure (kvstore/init kv "w" a)))))
       (is (= :key-exists (code (kvstore/init kv ["x" "w"] [a a]))))
       (is (= :key-exists (code (kvstore/init kv ["x" "x"] [a a]))))
       (is (= :key-exists (code (kvstore/init kv "x" [a a])))))
-    (testing "verbs on a key that is not there"
+    (testing "operations on a missing key"
       (is (= :key-not-found (code (kvstore/pull kv ["w" "x"] [a a]))))
       (is (= [:key-not-found "x"]
              ((juxt :kvstore/code :kvstore/key) (failure (kvstore/push kv ["w" "x"] [a a]))))))
@@ -216,7 +218,7 @@
     (is (works? kv))
     (is (identical? kv (kvstore/init kv "x" a)) "the key can still be put in")))
 
-(deftest shapes-and-dtypes-that-do-not-fit
+(deftest mismatching-shapes-and-dtypes
   (let [kv (store)]
     (let [failed (failure (kvstore/push kv "w" (ndarray/ones [3])))]
       (is (= [:spec-mismatch "w"] ((juxt :kvstore/code :kvstore/key) failed)))
@@ -231,7 +233,7 @@
     (is (= :invalid-argument (code (kvstore/init kv "empty" (ndarray/zeros [0 2])))))
     (is (works? kv))))
 
-(deftest unknown-kinds-of-store
+(deftest unknown-store-types
   (let [failed (failure (kvstore/create "locale"))]
     (is (= :invalid-argument (:kvstore/code failed)))
     (doseq [kind ["local" "device" "dist_sync"]]

@@ -5,7 +5,7 @@
 
 (set! *warn-on-reflection* true)
 
-(deftest a-server-has-nothing-to-do
+(deftest servers-are-not-supported
   (is (nil? (kvstore-server/init {"DMLC_ROLE" "server"})))
   (is (= "Invalid environment map" (:start (failure (kvstore-server/init {:role "server"})))))
   (is (= :unsupported (code (kvstore-server/start))))

@@ -9,7 +9,7 @@
 (set! *warn-on-reflection* true)
 
 (defn- with-key
-  "A new store that holds zeros [2 2] under \"w\"."
+  "Returns a new store with zeros [2 2] for the key \"w\"."
   ^dev.kvstore.KVStore []
   (kvstore/init (kvstore/create) "w" (ndarray/zeros [2 2])))
 
@@ -51,7 +51,7 @@
         (-> kv (kvstore/push ks values) (kvstore/pull ks values))
         (is (every? #{8.0} (mapcat ndarray/->double-vec (apply concat values))))))))
 
-(deftest what-a-store-says-of-itself
+(deftest type-rank-and-workers
   (with-open [kv (kvstore/create "local")]
     (is (= "local" (kvstore/type kv)))
     (is (= 1 (kvstore/num-workers kv)))
@@ -122,7 +122,7 @@
       (kvstore/pushpull kv "w" [a a] [a])
       (is (= (all 18.0) (ndarray/->vec a))))))
 
-(deftest pull-makes-arrays
+(deftest pull-without-outs-returns-new-arrays
   (let [kv (kvstore/init (kvstore/create) ["a" "b"] [(filled 1) (filled 2)])]
     (is (= (all 1.0) (ndarray/->vec (kvstore/pull kv "a"))))
     (is (= [(all 2.0) (all 1.0)] (mapv ndarray/->vec (kvstore/pull kv ["b" "a"]))))
@@ -175,14 +175,14 @@
       (ndarray/set pulled 5)
       (is (= (all 9.0) (stored kv "w"))))))
 
-(deftest nan-and-infinity-pass
+(deftest nan-and-infinity-are-kept
   (let [kv (with-key)]
     (kvstore/push kv "w" [(ndarray/array [##NaN ##Inf ##-Inf 1] [2 2]) (filled 1)])
     (let [[a b c d] (stored kv "w")]
       (is (Float/isNaN a))
       (is (= [##Inf ##-Inf 2.0] [b c d])))))
 
-(deftest a-pull-converts
+(deftest pull-converts-the-dtype
   (let [kv (kvstore/init (kvstore/create) "w" (ndarray/array [1.5 -1.5] [2]))
         out (ndarray/zeros [2] {:dtype :int32 :ctx (context/cpu 1)})]
     (kvstore/pull kv "w" out)
@@ -195,7 +195,7 @@
     (is (identical? kv (kvstore/set-optimizer kv (optimizer/sgd {:learning-rate 0.5 :wd 0}))))
     (kvstore/push kv "w" [(ndarray/ones [2]) (ndarray/ones [2])])
     (is (= [0.0 0.0] (stored kv "w")))
-    (testing "until the updater is taken away"
+    (testing "after the updater is removed"
       (kvstore/set-updater kv nil)
       (kvstore/push kv "w" (ndarray/full [2] 8))
       (is (= [8.0 8.0] (stored kv "w"))))
@@ -211,7 +211,7 @@
     (testing "each fact once"
       (is (not-any? report [:live-bytes :pooled-bytes])))))
 
-(deftest keys-that-exist
+(deftest existing-keys
   (let [kv (-> (kvstore/create)
                (kvstore/init ["a" "b"] [(ndarray/ones [2]) (ndarray/ones [2])])
                (kvstore/set-optimizer (optimizer/sgd {:learning-rate 1 :wd 0 :momentum 0.5})))
@@ -232,7 +232,7 @@
     (is (= "Invalid on-existing" (:start (failure (kvstore/init kv "e" (ndarray/ones [1]) {:on-existing 1})))))
     (is (= :invalid-argument (code (kvstore/init kv "e" (ndarray/ones [1]) {:exists :keep}))))))
 
-(deftest maps-stand-for-keys-and-values
+(deftest maps-replace-keys-and-values
   (let [kv (kvstore/create)
         ones #(ndarray/ones [2])
         [a b c] (repeatedly ones)

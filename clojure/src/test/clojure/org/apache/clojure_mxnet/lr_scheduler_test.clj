@@ -7,7 +7,7 @@
 (set! *warn-on-reflection* true)
 
 (defn- rates
-  "What the schedule gives for the base 1 and the updates 1 to 6."
+  "Returns the learning rates of the schedule for the base 1 and the updates 1 to 6."
   [scheduler]
   (mapv #(lr-scheduler/learning-rate scheduler 1 %) (range 1 7)))
 
@@ -15,7 +15,7 @@
   [expected found]
   (every? true? (map (partial close? 1e-12) expected found)))
 
-(deftest schedules-give-their-formulas
+(deftest schedules-follow-their-formulas
   (is (= [1.0 1.0 0.5 0.5 0.25 0.25] (rates (lr-scheduler/factor-scheduler 2 0.5))))
   (is (= [1.0 1.0 0.5 0.5 0.4 0.4] (rates (lr-scheduler/factor-scheduler 2 0.5 {:stop-factor-lr 0.4}))))
   (is (= [1.0 0.5 0.5 0.25 0.25 0.25] (rates (lr-scheduler/multi-factor-scheduler [1 3] 0.5))))
@@ -33,7 +33,7 @@
   (is (= (lr-scheduler/factor-scheduler 2 0.5) (lr-scheduler/factor-scheduler 2 0.5)))
   (is (= "#kv/LrScheduler [factor[2, 0.5, 1.0E-8]]" (pr-str (lr-scheduler/factor-scheduler 2 0.5)))))
 
-(deftest schedules-that-cannot-be
+(deftest invalid-schedules
   (is (= "Invalid step" (:start (failure (lr-scheduler/factor-scheduler 0.5 0.5)))))
   (is (= "Invalid factor" (:start (failure (lr-scheduler/factor-scheduler 1 "half")))))
   (is (= "Invalid steps" (:start (failure (lr-scheduler/multi-factor-scheduler 3 0.5)))))

@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.ndarray-arithmetic-test
-  "Arithmetic, comparison, functions, reductions and products."
+  "Tests of arithmetic, comparisons, functions, reductions and products."
   (:require [clojure.test :refer [are deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.dtype :as dtype]
@@ -80,7 +80,7 @@
     (is (= [0] (ndarray/->int-vec (ndarray/% (i32 5) 0))))
     (is (= [##Inf ##-Inf] (ndarray/->vec (ndarray/div (f32 1 -1) 0))))))
 
-(deftest operands-that-do-not-fit
+(deftest mismatching-operands
   (let [a (ndarray/ones [2 3])]
     (is (= :spec-mismatch (code (ndarray/+ a (ndarray/ones [1 3])))))
     (is (= :spec-mismatch (code (ndarray/+= a (ndarray/ones [3 2])))))
@@ -89,7 +89,7 @@
     (is (= "Invalid operand" (:start (failure (ndarray/+ nil a)))))
     (is (= "Invalid operand" (:start (failure (ndarray/+ 1 2)))))
     (is (= "Invalid operand" (:start (failure (ndarray/+= a nil)))))
-    (testing "comparisons stretch an axis of length 1"
+    (testing "comparisons broadcast dimensions of size 1"
       (is (= [[1.0 0.0 0.0] [1.0 0.0 0.0]]
              (ndarray/->nd-vec (ndarray/> a (ndarray/array [0 1 2] [1 3]))))))))
 

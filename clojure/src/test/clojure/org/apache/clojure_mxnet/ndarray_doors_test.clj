@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.ndarray-doors-test
-  "Elements in primitive arrays and buffers, elements picked by row, and what an array comes from."
+  "Tests of elements in primitive arrays and buffers, of one element per row, and of dependencies."
   (:require [clojure.test :refer [deftest is]]
             [dev.kvstore.failures :refer [code]]
             [org.apache.clojure-mxnet.ndarray :as ndarray])
@@ -12,7 +12,7 @@
   ^ByteBuffer [num-bytes]
   (.order (ByteBuffer/allocateDirect num-bytes) (ByteOrder/nativeOrder)))
 
-(deftest primitive-arrays-of-every-kind-go-in-and-out
+(deftest primitive-arrays-of-every-type-are-read-and-filled
   (doseq [make [float-array double-array int-array long-array byte-array]
           dtype (DType/values)
           :let [source (make [1 2])
@@ -23,7 +23,7 @@
     (is (identical? source (ndarray/read-into nd source)))
     (is (= [3 6] (mapv long source)))))
 
-(deftest buffers-go-in-and-out
+(deftest buffers-are-read-and-filled
   (let [nd (ndarray/array [1 2 3] [3])
         floats (.asFloatBuffer (direct 8))
         bytes (direct 12)]
@@ -70,7 +70,7 @@
     (is (= (map ndarray/handle (rest (rseq arrays)))
            (keys (ndarray/dependencies (peek arrays)))))))
 
-(deftest dependencies-can-be-spared
+(deftest dependencies-can-be-kept
   (let [[a b c] (repeatedly 3 #(ndarray/ones [2]))
         kept (ndarray/+ a b)
         d (ndarray/+ c kept)]

@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.ndarray-recorded-test
-  "Operations and files that were recorded from MXNet, through the functions that carry its names."
+  "Tests of operations and files against results recorded from MXNet."
   (:require [clojure.java.io :as io]
             [clojure.test :refer [deftest is]]
             [dev.kvstore.failures :refer [code]]
@@ -15,12 +15,12 @@
   (ndarray/array (mapv ->number data) shape {:dtype dtype}))
 
 (defn- facts
-  "The dtype, shape and numbers of an array."
+  "Returns the dtype, shape and numbers of an array."
   [a]
   [(str (ndarray/dtype a)) (ndarray/shape-vec a) (ndarray/->double-vec a)])
 
 (def ^:private inexact
-  "Operations whose last bit is the library's own."
+  "Operations whose last bit may differ from MXNet's."
   #{"exp" "log" "sin" "cos" "rsqrt" "**" "sum" "mean" "norm" "dot"})
 
 (defn- result
@@ -73,7 +73,7 @@
             (is (= (expected-facts (get expect k)) (facts array)) (str name " " k))))
         (is (= (map expected-facts expect) (map facts (ndarray/load2-array file))) name)))))
 
-(deftest a-file-without-names-is-no-map
+(deftest a-file-without-names-cannot-be-loaded-as-a-map
   (let [file (temporary-file)
         unnamed (first (filter #(= "unnamed_all_dtypes" (get % "name"))
                                (get @recorded "ndarray_files")))]
@@ -81,7 +81,7 @@
     (is (= :invalid-argument (code (ndarray/load file))))
     (is (= [1.0 2.0 3.0] (ndarray/->vec (ndarray/load-from-file file))))))
 
-(deftest a-damaged-file-is-refused
+(deftest a-damaged-file-is-rejected
   (let [file (temporary-file)]
     (doseq [recorded-file (get @recorded "ndarray_files")
             :let [bytes (decoded recorded-file)]

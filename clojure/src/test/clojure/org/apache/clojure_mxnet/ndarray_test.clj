@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.ndarray-test
-  "Making, reading and reshaping arrays, and their life."
+  "Tests of creating, reading, reshaping and closing arrays."
   (:require [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.context :as context]
@@ -23,7 +23,7 @@
   (is (= [0.5] (ndarray/->vec (ndarray/full [1] 1/2))))
   (is (= [] (ndarray/->vec (ndarray/zeros [0 2])))))
 
-(deftest integers-of-any-kind-keep-their-digits
+(deftest integers-of-every-type-are-exact
   (let [i64 {:dtype dtype/INT64}
         x 9007199254740993
         one #(ndarray/full [1] 0 i64)
@@ -36,7 +36,7 @@
       (is (= [x] (ndarray/->long-vec (ndarray/set (one) [n]))))
       (is (= [x] (ndarray/->long-vec (ndarray/+ (one) n)) (ndarray/->long-vec (ndarray/+ n (one)))))
       (is (= [x] (ndarray/->long-vec (ndarray/+= (one) n)))))
-    (testing "those that no long can hold"
+    (testing "integers that do not fit a long"
       (doseq [n beyond
               f [#(ndarray/full [1] n i64)
                  #(ndarray/array [1 n] [2] i64)
@@ -54,7 +54,7 @@
              (ndarray/->vec (ndarray/+ (ndarray/zeros [1]) (bigint 1e30M)))
              (ndarray/->vec (ndarray/set (ndarray/zeros [1]) (bigint 1e30M))))))))
 
-(deftest arrays-say-what-they-are
+(deftest arrays-have-properties
   (let [a (ndarray/ones (shape/->shape [2 3]) {:ctx (context/cpu 1) :dtype dtype/INT32})]
     (is (= (shape/->shape [2 3]) (ndarray/shape a)))
     (is (= [2 3] (ndarray/shape-vec a)))
@@ -73,7 +73,7 @@
       (is (= [1 2] (ndarray/->int-vec (ndarray/array data [2] {:dtype dtype/UINT8}))))))
   (testing "a number too large for float32 is infinite"
     (is (= [##Inf] (ndarray/->vec (ndarray/array [1e300] [1])))))
-  (testing "mistakes"
+  (testing "invalid arguments"
     (is (= :length-mismatch (code (ndarray/array [1 2 3] [2]))))
     (is (= "Invalid source" (:start (failure (ndarray/array [1 nil] [2])))))
     (is (= "Invalid source" (:start (failure (ndarray/array "ab" [2])))))
@@ -108,7 +108,7 @@
     (is (= [1 -2 200] (ndarray/->int-vec a) (ndarray/->long-vec a)))
     (is (= [1 -2 -56] (ndarray/->byte-vec a)))
     (is (= [1.5 -2.5 200.0] (seq (ndarray/to-array a)))))
-  (testing "a Float is not the Double of the same text"
+  (testing "a Float is not equal to the Double with the same digits"
     (is (not= [0.1] (ndarray/->vec (ndarray/full [1] 0.1)))))
   (testing "raw bytes are little endian"
     (is (= [0 0 -128 63] (seq (ndarray/->raw (ndarray/ones [1])))))
@@ -149,7 +149,7 @@
     (ndarray/+= (ndarray/at a 2) 1)
     (ndarray/*= (ndarray/reshape a [6]) 2)
     (is (= [[18.0 18.0] [6.0 8.0] [12.0 14.0]] (ndarray/->nd-vec a)))
-    (testing "rows that are not there"
+    (testing "rows that do not exist"
       (is (= :invalid-argument (code (ndarray/slice a 3))))
       (is (= :invalid-argument (code (ndarray/slice a Long/MAX_VALUE))))
       (is (= :invalid-argument (code (ndarray/slice a Long/MIN_VALUE))))
@@ -157,12 +157,12 @@
       (is (= :invalid-argument (code (ndarray/slice a 0 4))))
       (is (= :invalid-argument (code (ndarray/at a -1))))
       (is (= "Invalid index" (:start (failure (ndarray/at a 0.5))))))
-    (testing "a size that would change"
+    (testing "a shape of another size"
       (is (= :invalid-argument (code (ndarray/reshape a [5]))))
       (is (= :invalid-argument (code (ndarray/reshape a [-1 -1]))))
       (is (= "Invalid shape" (:start (failure (ndarray/reshape a 6))))))))
 
-(deftest copies-do-not-share
+(deftest copies-share-no-elements
   (let [a (ndarray/array [1.5 -1.5] [2])
         dest (ndarray/zeros [2] {:dtype dtype/INT32})]
     (ndarray/set (ndarray/copy a) 7)
@@ -179,7 +179,7 @@
       (ndarray/set elsewhere 0)
       (is (= [1.5 -1.5] (ndarray/->vec a))))))
 
-(deftest new-content
+(deftest setting-elements
   (let [a (ndarray/zeros [2])
         i (ndarray/zeros [2] {:dtype dtype/INT32})]
     (is (identical? a (ndarray/set a 2)))
@@ -253,7 +253,7 @@
     (is (= [1.0 2.0 3.0] (mapv #(.get before (int %)) (range 3))))
     (is (= :closed (code (ndarray/as-buffer a))))))
 
-(deftest elements-in-arrays-of-the-caller
+(deftest elements-are-read-into-arrays-of-the-caller
   (let [a (ndarray/array [1 2 3 4] [2 2])]
     (doseq [dest [(float-array 2) (double-array 2) (int-array 2) (long-array 2)]]
       (is (identical? dest (ndarray/read-into a dest 1)))

@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.optimizer-test
-  "The constructors of optimizers: their recorded paths, their options, their steps without a store."
+  "Tests of optimizers: their recorded weights, their options, and steps without a store."
   (:require [clojure.string :as string]
             [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
@@ -25,7 +25,7 @@
    optimizer/ftml])
 
 (defn- option
-  "The option of a constructor here for an argument of the recorded one."
+  "Returns the option of a constructor for an argument of the recorded constructor."
   [argument]
   (case argument
     "lr" :learning-rate
@@ -38,7 +38,7 @@
   (ndarray/array numbers [2 2]))
 
 (defn- path-on-a-store
-  "The weights after each of the gradients, with `opt` on the store."
+  "Returns the weights after each of the gradients, with `opt` as the optimizer of a store."
   [opt start gradients]
   (let [kv (-> (kvstore/create)
                (kvstore/init "w" (->array start))
@@ -57,7 +57,7 @@
               (ndarray/->double-vec weight))
             gradients))))
 
-(deftest constructors-take-the-recorded-paths
+(deftest constructors-follow-the-recorded-weights
   (let [{:strs [weight0 grads scala]} (get @recorded "optimizers")]
     (is (<= 14 (count scala)))
     (is (= (set (keys constructors)) (set (map #(get % "optimizer") scala))))
@@ -73,12 +73,12 @@
   (doseq [constructor (concat (vals constructors) others)
           opt [(constructor) (constructor {}) (constructor nil)]]
     (is (not= [[1.0 -2.0 0.5 3.0]] (path-on-a-store opt [1 -2 0.5 3] [[1 1 1 1]]))))
-  (testing "what is not learnt does not move"
+  (testing "a gradient that is rescaled to 0 changes nothing"
     (is (= [[1.0 -2.0 0.5 3.0]]
            (path-on-a-store (optimizer/ftml {:learning-rate 0.1 :rescale-grad 0})
                             [1 -2 0.5 3] [[1 1 1 1]])))))
 
-(deftest multipliers-go-by-key
+(deftest multipliers-apply-to-their-key
   (let [kv (-> (kvstore/create)
                (kvstore/init ["a" "b"] [(ndarray/ones [1]) (ndarray/ones [1])])
                (kvstore/set-optimizer (optimizer/sgd {:learning-rate 0.5 :wd 0.5
@@ -86,7 +86,7 @@
     (kvstore/push kv ["a" "b"] (repeat 2 (ndarray/ones [1])))
     (is (= [[1.0] [0.5]] (mapv ndarray/->vec (kvstore/pull kv ["a" "b"]))))))
 
-(deftest a-scheduler-counts-with-the-update-that-is-due
+(deftest a-scheduler-uses-the-count-of-the-current-update
   (let [opt (optimizer/sgd {:learning-rate 0.1 :wd 0
                             :lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)})
         path (path-on-a-store opt [0 0 0 0] (repeat 8 [-1 -1 -1 -1]))
@@ -96,7 +96,7 @@
     (is (= 8 (count expected) (count rates)))
     (is (every? true? (map (partial close? 1e-5) expected rates)))))
 
-(deftest hyper-parameters-change-on-the-running-store
+(deftest hyper-parameters-of-a-store-can-be-changed
   (let [kv (-> (kvstore/create)
                (kvstore/init "w" (ndarray/ones [1]))
                (kvstore/set-optimizer (optimizer/sgd {:wd 0})))]
@@ -153,7 +153,7 @@
     (is (string/includes? (:message (failure (kvstore/set-optimizer kv (optimizer/sgd {:lazy-update 0.5}))))
                           "`lazy_update`"))))
 
-(deftest a-step-that-cannot-be
+(deftest invalid-steps
   (let [opt (optimizer/adam)
         w (ndarray/ones [2])
         state (optimizer/create-state opt "w" w)]
@@ -164,21 +164,21 @@
     (.close state)
     (is (= :closed (code (optimizer/update opt "w" w w state))))))
 
-(deftest sgd-refuses-what-it-cannot-honour
+(deftest sgd-rejects-invalid-options
   (doseq [opts [{:wd 'a} {:learning-rate "0.1"} {:momentum nil} {:clip-gradient :off}]]
     (is (= ["Incorrect sgd optimizer options" :invalid-argument opts]
            ((juxt :start :kvstore/code :kvstore/value) (failure (optimizer/sgd opts))))))
-  (testing "an option that it does not know is named"
+  (testing "the error names an unknown option"
     (is (string/includes? (:message (failure (optimizer/sgd {:learnig-rate 0.1}))) ":learnig-rate")))
   (is (= :invalid-argument (code (optimizer/sgd [0.1]))))
-  (testing "of another kind"
+  (testing "of the wrong type"
     (doseq [opts [{:lr-scheduler (Object.)} {:lr-mult [1]} {:wd-mult {"a" "b"}}]]
       (is (= "Incorrect sgd optimizer options" (:start (failure (optimizer/sgd opts)))))))
   (testing "out of range"
     (is (= :invalid-argument (code (optimizer/sgd {:learning-rate -1}))))
     (is (= :invalid-argument (code (optimizer/adam {:beta1 1.5}))))))
 
-(deftest options-go-by-their-own-names
+(deftest options-have-names-of-their-own
   (let [kv (kvstore/set-optimizer (kvstore/create) (optimizer/dcasgd {:lambda 0.5 :rescale-gradient 2}))]
     (is (= [0.5 2.0] ((juxt :lambda :rescale-grad) (kvstore/hyper-parameters kv))))
     (kvstore/set-hyper-parameters kv (kvstore/hyper-parameters kv))

@@ -8,7 +8,7 @@
 
 (set! *warn-on-reflection* true)
 
-(deftest numbers-come-again-after-their-seed
+(deftest the-same-seed-gives-the-same-numbers
   (doseq [make [#(random/uniform -1 1 [7]) #(random/normal 0 2 [7])]
           :let [_ (random/seed 42)
                 [a b] [(ndarray/->vec (make)) (ndarray/->vec (make))]
@@ -29,7 +29,7 @@
     (is (< 4.9 (/ (reduce + numbers) 10000) 5.1))
     (is (< 3.8 (/ (reduce + (map #(* (- % 5) (- % 5)) numbers)) 10000) 4.2))))
 
-(deftest where-numbers-go
+(deftest context-dtype-and-out
   (let [a (random/uniform 0 1 [2] {:ctx (context/cpu 1) :dtype dtype/FLOAT64})
         out (ndarray/zeros [3] {:dtype dtype/FLOAT16})]
     (is (= [(context/cpu 1) dtype/FLOAT64] [(ndarray/context a) (ndarray/dtype a)]))
@@ -39,7 +39,7 @@
     (is (not= [0.0 0.0 0.0] (ndarray/->vec out)))
     (is (= :spec-mismatch (code (random/normal 0 1 [4] {:out out}))))))
 
-(deftest mistakes
+(deftest invalid-arguments
   (doseq [f [#(random/uniform :a 1 [2]) #(random/uniform 2 1 [2]) #(random/uniform 0 1 [0])
              #(random/uniform 0 1 2) #(random/uniform 0 1 [1.5])]]
     (is (= "Incorrect random uniform parameters" (:start (failure (f))))))

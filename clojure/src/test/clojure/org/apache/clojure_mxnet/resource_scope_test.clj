@@ -10,7 +10,7 @@
   [& arrays]
   (mapv ndarray/is-disposed arrays))
 
-(deftest temporaries-are-freed-and-the-result-is-not
+(deftest temporaries-are-closed-and-the-result-is-not
   (let [made (atom [])
         outside (ndarray/ones [2])
         result (resource-scope/using
@@ -35,7 +35,7 @@
   (testing "lazy sequences are realised"
     (let [result (resource-scope/with-do (map #(ndarray/full [1] %) (range 3)))]
       (is (= [[0.0] [1.0] [2.0]] (map ndarray/->vec result)))))
-  (testing "what a sequence no longer holds is not kept"
+  (testing "only the returned element of a sequence is kept"
     (let [made (atom [])
           kept (resource-scope/using
                  (first (doall (repeatedly 3 #(let [a (ndarray/ones [2])] (swap! made conj a) a)))))]
@@ -82,7 +82,7 @@
         (let [x (if @state (ndarray/ones [1]) (ndarray/zeros [1]))]
           (if x (swap! state assoc :q x) nil)))
       (is (freed? :p :q)))
-    (testing "in a scope that is the last form of another one"
+    (testing "in a scope that is the last form of another scope"
       (resource-scope/using
         (let [outer (ndarray/ones [1])]
           (swap! state assoc :outer outer)
@@ -108,7 +108,7 @@
       (let [kept (resource-scope/using (let [reset! vector] (reset! (ndarray/ones [1]))))]
         (is (= [false] (disposed (first kept)))))
       (is (= [[1.0]] (map ndarray/->vec (resource-scope/using (if-let [a (ndarray/ones [1])] [a] (swap! state identity)))))))
-    (testing "the value comes out"
+    (testing "the value is returned"
       (is (= 3 (resource-scope/using (swap! (atom 2) inc))))
       (is (nil? (resource-scope/using))))))
 
@@ -124,7 +124,7 @@
             (resource-scope/with-let [] \c)]))
     (is (= [{:a x} #{x}] (resource-scope/with-do (do [{:a x} #{x}]))))))
 
-(deftest an-exception-comes-out-after-everything-is-freed
+(deftest an-exception-is-rethrown-after-everything-is-closed
   (let [made (atom nil)
         thrown (ex-info "mine" {})]
     (is (identical? thrown
@@ -148,7 +148,7 @@
     (is (= [true false] (disposed a b)))
     (is (= [1.0 1.0] (ndarray/->vec value)))))
 
-(deftest a-scope-is-its-thread-s
+(deftest a-scope-belongs-to-its-thread
   (let [other (atom nil)]
     (resource-scope/using
       @(future (reset! other (ndarray/ones [1])))

@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.row-sparse-test
-  "Rows: made, pushed, pulled, and how they look."
+  "Tests of row-sparse values: creating, pushing, pulling and printing them."
   (:require [clojure.datafy :refer [datafy]]
             [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
@@ -18,7 +18,7 @@
   [kv k]
   (ndarray/->nd-vec (kvstore/pull kv k)))
 
-(deftest a-value-is-its-rows
+(deftest a-value-consists-of-its-rows
   (let [value (ndarray/row-sparse-array (ndarray/array [1 2 3 4] [2 2]) (long-array [1 3]) [4 2])]
     (is (= [1 3] (ndarray/row-indices value)))
     (is (= [[1.0 2.0] [3.0 4.0]] (ndarray/->nd-vec (ndarray/row-data value))))
@@ -66,7 +66,7 @@
         (is (= indices (ndarray/row-indices pulled)))
         (is (= dense (ndarray/->nd-vec (ndarray/to-dense pulled))))))))
 
-(deftest mistakes
+(deftest invalid-arguments
   (let [kv (kvstore/init (kvstore/create) "w" (ndarray/ones [4 2]))
         one (ndarray/ones [1 2])]
     (is (= "Invalid indices" (:start (failure (ndarray/row-sparse-array one [1.5] [4 2])))))

@@ -20,7 +20,7 @@
     (is (= 0 (shape/length (shape/->shape []))))
     (is (= 1 (shape/product (shape/->shape []))))))
 
-(deftest what-is-no-shape
+(deftest invalid-shapes
   (doseq [x [nil 3 "ab" [1.5] [nil]]]
     (is (= ["Invalid shape" x] ((juxt :start :kvstore/value) (failure (shape/->shape x))))))
   (is (= :invalid-argument (code (shape/->shape [2 -1])))))

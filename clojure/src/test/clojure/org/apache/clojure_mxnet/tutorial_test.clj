@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.tutorial-test
-  "The values that the pages of MXNet's documentation give."
+  "Tests of the values on the pages of MXNet's documentation."
   (:require [clojure.test :refer [deftest is testing]]
             [org.apache.clojure-mxnet.context :as context]
             [org.apache.clojure-mxnet.kvstore :as kvstore]

@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.updater-test
-  "What a function given to set-updater may do, and what its failure does."
+  "Tests of what an updater may do, and of its failures."
   (:require [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code]]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
@@ -9,7 +9,7 @@
 (set! *warn-on-reflection* true)
 
 (defn- store
-  "A new store that holds [1.0] under each of `ks`, with the updater `f`."
+  "Returns a new store with the value [1.0] for each of `ks` and the updater `f`."
   [ks f]
   (-> (kvstore/create)
       (kvstore/init ks (repeatedly (count ks) #(ndarray/ones [1])))
@@ -20,17 +20,17 @@
 (defn- add [_ pushed stored] (ndarray/+= stored pushed))
 
 (defn- thrown-by
-  "The object that `f` throws."
+  "Returns the object that `f` throws."
   [f]
   (try (f) nil (catch Throwable e e)))
 
-(deftest sees-each-key-once-with-its-sum-in-init-order
+(deftest an-updater-sees-each-key-once-with-its-sum-in-init-order
   (let [seen (atom [])
         kv (store ["z" "a" "m"] (fn [k pushed _] (swap! seen conj [k (ndarray/->vec pushed)])))]
     (kvstore/push kv ["m" "z" "m" "a"] (mapv #(ndarray/full [1] %) [1 10 100 1000]))
     (is (= [["z" [10.0]] ["a" [1000.0]] ["m" [101.0]]] @seen))))
 
-(deftest runs-only-for-push
+(deftest an-updater-runs-only-for-push
   (let [calls (atom 0)
         kv (store ["w"] (fn [& _] (swap! calls inc)))]
     (kvstore/init kv "x" (ndarray/ones [1]))
@@ -39,7 +39,7 @@
     (kvstore/pushpull kv "w" (ndarray/ones [1]))
     (is (= 1 @calls))))
 
-(deftest nil-brings-replacing-back
+(deftest nil-removes-the-updater
   (let [kv (store ["w"] add)]
     (kvstore/push kv "w" (ndarray/full [1] 4))
     (is (= 5.0 (value kv "w")))
@@ -47,7 +47,7 @@
     (kvstore/push kv "w" (ndarray/full [1] 4))
     (is (= 4.0 (value kv "w")))))
 
-(deftest its-exception-comes-out-as-the-same-object
+(deftest push-throws-the-same-object-as-the-updater
   (doseq [thrown [(ex-info "mine" {:a 1})
                   (IllegalStateException. "mine")
                   (Exception. "checked")
@@ -62,7 +62,7 @@
         (kvstore/push kv "w" (ndarray/ones [1]))
         (is (= 2.0 (value kv "w")))))))
 
-(deftest its-failure-keeps-the-old-value
+(deftest a-failed-updater-keeps-the-old-value
   (let [kv (store ["a" "b" "c"]
                   (fn [k pushed stored]
                     (ndarray/+= stored pushed)
@@ -72,12 +72,12 @@
                                                       (repeatedly 3 (fn [] (ndarray/ones [1]))))))))
     (is (= [2.0 1.0 1.0] (map #(value kv %) ["a" "b" "c"])))))
 
-(deftest a-mistake-inside-it-has-its-code
+(deftest an-error-inside-an-updater-has-its-code
   (let [kv (store ["w"] (fn [_ _ stored] (ndarray/+= stored (ndarray/ones [2]))))]
     (is (= :spec-mismatch (code (kvstore/push kv "w" (ndarray/ones [1])))))
     (is (= 1.0 (value kv "w")))))
 
-(deftest may-pull-but-not-change-its-store
+(deftest an-updater-may-pull-but-not-change-its-store
   (let [kv (kvstore/create)
         seen (atom nil)
         refused (atom [])]
@@ -96,7 +96,7 @@
     (is (= (repeat 4 :invalid-argument) @refused))
     (is (= 5.0 (value kv "w")))))
 
-(deftest its-arrays-end-with-the-call
+(deftest arrays-are-closed-when-the-updater-returns
   (let [kept (atom nil)
         kv (store ["w"] (fn [_ pushed stored] (reset! kept [pushed stored])))]
     (kvstore/push kv "w" (ndarray/ones [1]))
@@ -104,7 +104,7 @@
     (is (= :closed (code (ndarray/set (second @kept) 9))))
     (is (= 1.0 (value kv "w")))))
 
-(deftest what-it-throws-reaches-a-caller-in-java-as-it-was
+(deftest a-java-caller-receives-the-same-exception
   (let [thrown (atom nil)
         ^KVStore kv (store ["w"] (fn [_ _ ^NDArray stored]
                                    (try
@@ -123,7 +123,7 @@
     (run! deref pushing)
     (is (= 201.0 (value kv "w")))))
 
-(deftest two-updaters-that-pull-each-others-keys-do-not-wait
+(deftest two-updaters-that-pull-each-others-keys-do-not-deadlock
   (let [kv (kvstore/create)
         other {"a" "b" "b" "a"}]
     (kvstore/init kv ["a" "b"] [(ndarray/zeros [1]) (ndarray/zeros [1])])

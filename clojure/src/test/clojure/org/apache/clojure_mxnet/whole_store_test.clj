@@ -1,5 +1,5 @@
 (ns org.apache.clojure-mxnet.whole-store-test
-  "Snapshots of a store, the way back, and files of them."
+  "Tests of snapshots, rollbacks, checkpoints and optimizer state files."
   (:require [clojure.datafy :as datafy]
             [clojure.string :as string]
             [clojure.test :refer [deftest is testing]]
@@ -13,12 +13,12 @@
 (set! *warn-on-reflection* true)
 
 (defn- temporary-file
-  "The name of a new file, which is removed when the virtual machine ends."
+  "Returns the name of a new file, which is deleted when the JVM exits."
   []
   (str (doto (File/createTempFile "whole-store" ".checkpoint") .deleteOnExit)))
 
 (defn- store
-  "A store with two keys and an optimizer that has everything."
+  "Returns a store with two keys and an optimizer with a schedule and other options."
   []
   (-> (kvstore/create)
       (kvstore/init [:w :b] [(ndarray/ones [3]) (ndarray/zeros [2])])
@@ -28,12 +28,12 @@
                                              :lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))))
 
 (defn- step
-  "Pushes numbers made of `n`, and returns all values."
+  "Pushes values derived from `n`, and returns all values of the store."
   [kv n]
   (kvstore/push kv [:w :b] [(ndarray/array [n 1 -1] [3]) (ndarray/array [1 n] [2])])
   (mapv ndarray/->vec (kvstore/pull kv [:w :b])))
 
-(deftest a-rollback-is-as-if-nothing-had-happened
+(deftest a-rollback-restores-the-earlier-results
   (let [kv (store)]
     (step kv 1)
     (with-open [before (kvstore/snapshot kv)]
@@ -49,7 +49,7 @@
           (is (not (kvstore/snapshot= before after)))
           (is (kvstore/snapshot= before (kvstore/snapshot (kvstore/rollback kv before)))))))))
 
-(deftest a-snapshot-says-what-is-in-it
+(deftest a-snapshot-returns-its-contents
   (let [kv (kvstore/init (store) "rows" (ndarray/row-sparse-array (ndarray/ones [2 3]) [1 5] [9 3]))]
     (step kv 1)
     (with-open [s (kvstore/snapshot kv)]
@@ -60,7 +60,7 @@
         (is (= expected (kvstore/stats s)))
         (is (= rates (kvstore/hyper-parameters s)))
         (is (= (:keys expected) (datafy/datafy s)))
-        ;; Two rows of three numbers, and the numbers of the rows.
+        ;; Two rows of three numbers, and their row indices.
         (is (= (+ 24 16) (get-in expected [:keys "rows" :bytes])))
         (is (= [1.0 1.0] (take 2 (drop 3 (ndarray/->vec (datafy/nav (datafy/datafy s) "rows" nil)))))))
       (let [{:keys [num-updates arrays]} (kvstore/snapshot-state s :w)]
@@ -72,7 +72,7 @@
       (is (= {:type "local" :bytes 0 :state-bytes 0 :keys {}} (kvstore/stats s)))
       (is (= :invalid-argument (code (kvstore/hyper-parameters s)))))))
 
-(deftest a-checkpoint-goes-on-with-the-same-values
+(deftest a-restored-checkpoint-continues-with-the-same-values
   (let [kv (store)
         f (temporary-file)]
     (step kv 1)
@@ -102,7 +102,7 @@
         (is (= :io (code @(kvstore/checkpoint kv nowhere))))
         (is (nil? (kvstore/dispose kv)))))))
 
-(deftest a-snapshot-is-written-too
+(deftest a-snapshot-can-be-written-to-a-file
   (let [kv (store)
         f (temporary-file)]
     (with-open [before (kvstore/snapshot kv)]
@@ -110,7 +110,7 @@
       @(kvstore/checkpoint before f)
       (is (kvstore/snapshot= before (kvstore/read-snapshot f))))))
 
-(deftest states-alone
+(deftest optimizer-states-only
   (let [[kv other] [(store) (store)]
         f (temporary-file)]
     (step kv 1)
@@ -141,7 +141,7 @@
       (is (string/includes? (:message thrown) f)))
     (is (kvstore/snapshot= before (kvstore/snapshot kv)))))
 
-(deftest mistakes
+(deftest invalid-arguments
   (let [kv (store)
         s (kvstore/snapshot kv)]
     (is (= "Invalid snapshot" (:start (failure (kvstore/rollback kv kv)))))
@@ -156,7 +156,7 @@
     (is (= "#kv/Snapshot [closed]" (pr-str s)))
     (is (= :closed (code (kvstore/snapshot-keys s))))))
 
-(deftest inside-an-updater-there-is-no-snapshot
+(deftest an-updater-cannot-take-a-snapshot
   (let [kv (kvstore/init (kvstore/create) "w" (ndarray/ones [1]))
         seen (atom nil)]
     (kvstore/set-updater kv (fn [_ _ _] (reset! seen (code (kvstore/snapshot kv)))))
