@@ -4,7 +4,7 @@ import dev.kvstore.Shape;
 import java.util.Arrays;
 import java.util.List;
 
-/** Pushes, updates and pulls in plain Java. */
+/** Initializes, pushes, updates and pulls a key in plain Java. */
 public final class Quickstart {
     private Quickstart() {}
 

@@ -1,5 +1,5 @@
 (ns example.line
-  "Two devices fit y = w x to points of y = 3 x, each with points of its own."
+  "Fits y = w x on two devices to points of y = 3 x. Each device has its own points."
   (:require [org.apache.clojure-mxnet.context :as context]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.ndarray :as ndarray]
@@ -14,7 +14,7 @@
    :y (ndarray/array (mapv #(* 3 %) xs) [2] {:ctx (context/cpu device)})})
 
 (defn- gradient
-  "The slope of the squared error at the weight `w`."
+  "Returns the derivative of half the squared error at the weight `w`."
   [w {:keys [x y]}]
   (ndarray/sum (ndarray/* (ndarray/- (ndarray/* x (ndarray/to-scalar w)) y) x)))
 

@@ -1,5 +1,5 @@
 (ns example.average
-  "A key keeps the moving average of what is pushed, by an updater in Clojure."
+  "Keeps the moving average of the pushed values of a key, with an updater in Clojure."
   (:require [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.ndarray :as ndarray]))
 

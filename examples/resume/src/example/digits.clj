@@ -1,5 +1,6 @@
 (ns example.digits
-  "Handwritten digits, and a model that learns to read them: softmax regression, one matrix of weights."
+  "Handwritten digits, and a model that learns to read them: softmax regression with one weight
+  matrix."
   (:require [clojure.java.io :as io]
             [clojure.string :as string]
             [org.apache.clojure-mxnet.ndarray :as ndarray])
@@ -10,7 +11,7 @@
 (def batch-size 32)
 
 (defn- parse
-  "The digit in one line of the file: 64 pixels from 0 to 16, then the label."
+  "Returns the digit in one line of the file: 64 pixels from 0 to 16, then the label."
   [line]
   (let [numbers (mapv parse-long (string/split line #","))]
     {:pixels (mapv #(/ % 16.0) (pop numbers))
@@ -23,13 +24,14 @@
                            (assoc (vec (repeat 10 0)) label 1)))})
 
 (defn batches
-  "Returns the batches of the file, as maps of the pixels :x [32 64] and the labels :y [32 10], a 1 in each row."
+  "Returns the batches of the file as maps: the pixels :x [32 64], and the labels :y [32 10] with a
+  1 in each row."
   []
   (with-open [lines (io/reader (GZIPInputStream. (io/input-stream (io/resource "digits.csv.gz"))))]
     (mapv batch (partition batch-size (map parse (line-seq lines))))))
 
 (defn learn
-  "Returns the mean :loss of the weights `w` [64 10] on a batch, and its :gradient."
+  "Returns the mean :loss of the weights `w` [64 10] on a batch, and the :gradient of the loss."
   [w {:keys [x y]}]
   (let [powers (ndarray/exp (ndarray/dot x w))
         p (ndarray/div powers (ndarray/dot powers (ndarray/ones [10 10])))]

@@ -1,6 +1,6 @@
 (ns example.poisoned
-  "A batch with damaged pixels makes every weight NaN. The store goes back to a snapshot, and training goes on
-  behind the batches in which that happened."
+  "Recovers from a batch with damaged pixels, which makes every weight NaN. The store rolls back to
+  a snapshot, and training continues after the damaged batches."
   (:require [example.digits :as digits]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.ndarray :as ndarray]
@@ -13,14 +13,14 @@
 (def ^:private batches-per-snapshot 8)
 
 (defn- poison
-  "Makes the pixels of one digit of a batch NaN."
+  "Sets the pixels of one digit of the batch `number` to NaN."
   [batches number]
   (let [{:keys [x]} (nth batches number)]
     (ndarray/set (ndarray/slice x 0) (repeat 64 ##NaN))
     batches))
 
 (defn- learn-all
-  "Learns from some batches, and returns the largest loss, NaN if there was one."
+  "Trains on some batches. Returns the largest loss, or NaN if there was one."
   [kv batches]
   (reduce (fn [worst batch]
             (resource-scope/using
@@ -31,7 +31,8 @@
           batches))
 
 (defn- learn-or-go-back
-  "Learns from some batches, or from none of them when the loss is no number. Returns whether it went back."
+  "Trains on some batches, and rolls all of them back if a loss is NaN. Returns whether it rolled
+  back."
   [kv batches]
   (with-open [good (kvstore/snapshot kv)]
     (when (NaN? (learn-all kv batches))

@@ -1,9 +1,11 @@
 (ns example.resume
-  "Training that is killed again and again ends with the very weights of training that nobody disturbs.
+  "Shows that training which is killed several times ends with the same weights as undisturbed
+  training.
 
-  Without arguments this program trains once in peace. Then it lets another process train, kills it at random
-  steps, starts it again each time, and compares the weights. With a file as argument it is that other process:
-  it goes on where the checkpoint in the file is, or begins."
+  Without arguments, this program starts another process that trains, kills it at random steps and
+  restarts it each time. Then it trains once without interruption and compares the weights. With a
+  file as argument, this program is that other process: it continues from the checkpoint in the
+  file, or starts from the beginning."
   (:require [clojure.java.io :as io]
             [example.digits :as digits]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
@@ -21,7 +23,7 @@
 (def ^:private steps-per-checkpoint 20)
 
 (defn- begin
-  "A new store with weights and an optimizer; what it keeps for them has to survive, too."
+  "Returns a new store with weights and an optimizer, whose states must survive, too."
   []
   (-> (kvstore/create)
       (kvstore/init "w" (ndarray/zeros [64 10]))
@@ -29,7 +31,7 @@
         (optimizer/adam {:learning-rate 0.01 :lr-scheduler (lr-scheduler/factor-scheduler 750 0.5)}))))
 
 (defn- num-done
-  "How many steps the weights have behind them. The store counts, and a checkpoint has the count."
+  "Returns the number of steps so far. The store counts them, and a checkpoint contains the count."
   [kv]
   (get-in (kvstore/stats kv) [:keys "w" :pushes]))
 
@@ -53,7 +55,8 @@
     (weights kv)))
 
 (defn- train-with-checkpoints
-  "Trains from the checkpoint in `file`, if there is one. A checkpoint is written while the next steps are taken."
+  "Trains from the checkpoint in `file`, if there is one. Each checkpoint is written in the
+  background during the next steps."
   [file]
   (let [kv (if (.exists (io/file file)) (kvstore/restore (kvstore/create) file) (begin))
         batches (digits/batches)]
@@ -69,7 +72,7 @@
     @(kvstore/checkpoint kv file)))
 
 (defn- child
-  "Starts this program again, to train with checkpoints in `file`."
+  "Starts this program as another process that trains with checkpoints in `file`."
   ^Process [file]
   (-> (ProcessBuilder. ^"[Ljava.lang.String;"
                        (into-array String [(str (io/file (System/getProperty "java.home") "bin" "java"))
@@ -80,8 +83,8 @@
       .start))
 
 (defn- train-until
-  "Lets another process train, and kills it when it has come to the step `last-step`, if that is not nil. Returns the
-  step `:from` which it went on, and whether it was `:killed?`."
+  "Trains in another process, and kills it when it has reached the step `last-step`, unless that is
+  nil. Returns the step `:from` which it continued, and whether it was `:killed?`."
   [file last-step]
   (let [process (child file)]
     (with-open [lines (io/reader (.getInputStream process))]
@@ -93,17 +96,17 @@
           (throw (ex-info "a process does not end" {:file file})))
         (binding [*out* *err*]
           (println (str start ", ended behind " reached ", exit value " (.exitValue process))))
-        ;; 128 and the number of the signal.
+        ;; The exit value is 128 plus the number of the signal, SIGKILL.
         {:from (parse-long (subs start (count "from ")))
          :killed? (= 137 (.exitValue process))}))))
 
 (defn- train-with-kills
-  "Returns the weights, and what `train-until` says of each process."
+  "Returns the final weights, and the results of `train-until` for each process."
   []
   (let [file (File/createTempFile "training" ".checkpoint")]
     (.delete file)
     (try
-      ;; A process may be further than what it has printed: the last third is left to the last one.
+      ;; A process may be ahead of its output, so the kills are in the first part of the training.
       (let [kills (sort (repeatedly num-kills #(+ 50 (rand-int (quot num-steps 2)))))
             runs (mapv #(train-until file %) (concat kills [nil]))]
         [(weights (kvstore/restore (kvstore/create) file)) runs])
@@ -111,7 +114,8 @@
         (.delete file)))))
 
 (defn- resumed?
-  "Did each process but the first go on where a checkpoint was, not before the one before it?"
+  "Returns whether each process except the first continued from a checkpoint that is not older than
+  the previous one."
   [runs]
   (let [[begun & resumed] (map :from runs)]
     (and (zero? begun) (every? pos? resumed) (apply <= resumed))))

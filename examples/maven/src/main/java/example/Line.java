@@ -11,7 +11,7 @@ import dev.kvstore.Shape;
 import java.util.List;
 import java.util.Locale;
 
-/** Two devices fit y = w x to points of y = 3 x, each with points of its own. */
+/** Fits y = w x on two devices to points of y = 3 x. Each device has its own points. */
 public final class Line {
     private Line() {}
 
@@ -21,14 +21,14 @@ public final class Line {
             return new Points(x, x.multiply(3));
         }
 
-        /** The slope of the squared error at a weight. */
+        /** Returns the derivative of half the squared error at a weight. */
         NDArray gradient(double weight) {
             return x.multiply(weight).subtract(y).multiply(x).reduce(Reduction.SUM);
         }
     }
 
     public static void main(String[] arguments) {
-        // The scope closes every array that is made in it.
+        // The scope closes every array that is created inside it.
         try (ResourceScope scope = ResourceScope.open(); KVStore store = KVStore.create("device")) {
             List<Points> devices = List.of(Points.on(0, 1, 2), Points.on(1, 0.5f, -1));
             store.init("w", NDArray.zeros(Shape.of(1)));
