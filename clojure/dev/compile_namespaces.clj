@@ -1,11 +1,12 @@
 (ns compile-namespaces
-  "Puts the compiled classes of a jar's Clojure namespaces into the jar, beside the sources: Maven runs it
-  when the jar is packed.
+  "Compiles the Clojure namespaces of a jar and adds the classes to the jar, next to the sources.
+  Maven runs this when it has packed the jar.
 
-  The arguments are the jar and a folder for the classes, which is emptied. Nobody who loads the namespaces
-  then waits for the compiler. Clojure takes a class only when it is younger than its source, so the classes
-  get the time of the sources plus the two seconds that a zip file can tell apart. Where a tool repacks the
-  jar with other times, the sources are compiled as ever."
+  The arguments are the jar and a folder for the classes, whose contents are deleted. With the
+  classes, loading the namespaces needs no compiler. Clojure uses a class only if it is newer than
+  its source. So the classes get the time of the sources plus two seconds, which is the resolution
+  of a zip file. If a tool repacks the jar with other times, Clojure compiles the sources as
+  usual."
   (:require [clojure.java.io :as io]
             [clojure.string :as string])
   (:import (java.io File)
@@ -16,12 +17,12 @@
 (set! *warn-on-reflection* true)
 
 (defn- entries
-  "The entries of the zip file `zip`, in their order."
+  "Returns the entries of the zip file `zip`, in order."
   [^ZipFile zip]
   (enumeration-seq (.entries zip)))
 
 (defn- namespaces
-  "The names of the namespaces in the jar `zip`."
+  "Returns the names of the namespaces in the jar `zip`."
   [zip]
   (for [^ZipEntry entry (entries zip)
         :let [[_ path] (re-matches #"(.*)\.clj" (.getName entry))]
@@ -29,20 +30,21 @@
     (symbol (-> path (string/replace "/" ".") (string/replace "_" "-")))))
 
 (defn- empty-folder
-  "Deletes what is in `folder`, and makes it where it is missing."
+  "Deletes the contents of `folder`, and creates it if it does not exist."
   [^File folder]
   (run! io/delete-file (butlast (reverse (file-seq folder))))
   (.mkdirs folder))
 
 (defn- compile-all
-  "Compiles `names` into `folder`. They are required, as `compile` would compile what others require twice."
+  "Compiles the namespaces `names` into `folder`. Uses `require`, because `compile` would compile
+  namespaces twice that others require."
   [names ^File folder]
   (binding [*compile-files* true
             *compile-path* (str folder)]
     (apply require names)))
 
 (defn- class-files
-  "The class files in `folder` by their names in the jar, sorted."
+  "Returns the class files in `folder`, sorted by their names in the jar."
   [^File folder]
   (into (sorted-map)
         (for [^File file (file-seq folder)
@@ -50,15 +52,15 @@
           [(string/replace (str (.relativize (.toPath folder) (.toPath file))) File/separator "/") file])))
 
 (defn- write-entry
-  "Writes the entry `name` with `time` and the content of `in`. The time is local, as zip files have it: the
-  jar is the same wherever it is made."
+  "Writes the entry `name` with `time` and the contents of `in`. The time is local, as in any zip
+  file, so that the jar does not depend on the time zone."
   [^ZipOutputStream out ^String name time in]
   (.putNextEntry out (doto (ZipEntry. name) (.setTimeLocal time)))
   (io/copy in out)
   (.closeEntry out))
 
 (defn- write-jar
-  "Writes all that is in the jar `zip`, then the classes in `folder`, to `out`."
+  "Writes the entries of the jar `zip`, then the classes in `folder`, to `out`."
   [^ZipFile zip folder ^ZipOutputStream out]
   (doseq [^ZipEntry entry (entries zip)]
     (with-open [in (.getInputStream zip entry)]

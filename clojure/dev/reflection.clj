@@ -1,7 +1,7 @@
 (ns reflection
-  "Fails when a Clojure file makes the compiler fall back to reflection: `bin/check-reflection`.
+  "Fails if a Clojure file makes the compiler fall back to reflection: `bin/check-reflection`.
 
-  The arguments are folders. Every namespace in them is loaded with its warnings collected."
+  The arguments are folders. Loads every namespace in them and collects its warnings."
   (:require [clojure.java.io :as io]
             [clojure.string :as string])
   (:import (java.io File PushbackReader StringWriter)))
@@ -9,13 +9,13 @@
 (set! *warn-on-reflection* true)
 
 (defn- namespace-of
-  "The name in the `ns` form that `file` begins with."
+  "Returns the name in the `ns` form at the beginning of `file`."
   [^File file]
   (with-open [reader (PushbackReader. (io/reader file))]
     (second (read reader))))
 
 (defn- warnings
-  "What the compiler says of reflection while it loads the namespace `ns-name`."
+  "Returns the reflection warnings of the compiler while it loads the namespace `ns-name`."
   [ns-name]
   (let [err (StringWriter.)]
     (binding [*err* err

@@ -1,11 +1,11 @@
 (ns kvstore.repl
-  "A Clojure REPL with the store at hand: `bin/repl`.
+  "A Clojure REPL with the library loaded: `bin/repl`.
 
     -main   starts it
 
-  At a terminal it edits lines, completes names with the tab key, waits for the end of a form that spans
-  lines, takes a pasted page of forms as a whole, and keeps its history in $XDG_STATE_HOME/kvstore. With a
-  pipe or a dumb terminal as its input it is Clojure's own REPL."
+  On a terminal, it has line editing, completes names with the tab key, waits for the end of a
+  form that spans lines, evaluates pasted text with several forms, and keeps its history in
+  $XDG_STATE_HOME/kvstore. If its input is a pipe or a dumb terminal, it is Clojure's own REPL."
   (:require [clojure.java.io :as io]
             [clojure.main :as main]
             [clojure.string :as string]
@@ -24,7 +24,8 @@
     [org.apache.clojure-mxnet.shape :as shape]])
 
 (defn- load-library
-  "Loads the native library now, so that the first verb is not the slow one. Returns what to say of it."
+  "Loads the native library, so that the first call is not slow. Returns a sentence for the
+  greeting."
   []
   (try
     (kvstore/dispose (kvstore/create "local"))
@@ -52,7 +53,7 @@
     (io/file state "kvstore" "repl-history")))
 
 (defn- plain-repl
-  "Clojure's own REPL, without prompts when nobody sits before it."
+  "Runs Clojure's own REPL, without prompts unless the terminal is dumb."
   []
   (if (= "dumb" (System/getenv "TERM"))
     (main/repl :init init)
@@ -68,7 +69,7 @@
                :read (console/form-reader terminal history))))
 
 (defn -main
-  "Greets and runs the REPL until its input ends."
+  "Prints a greeting and runs the REPL until its input ends."
   [& _]
   (greet)
   (with-open [terminal (console/terminal)]

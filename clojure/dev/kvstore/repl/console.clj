@@ -1,9 +1,9 @@
 (ns kvstore.repl.console
-  "Forms from a terminal: line editing by JLine, cut into forms by Clojure's reader.
+  "Reads forms from a terminal. JLine edits lines, and Clojure's reader splits them into forms.
 
-    terminal      the terminal that this process has
-    dumb?         can it not edit lines?
-    form-reader   what `clojure.main/repl` wants as its :read"
+    terminal      the terminal of this process
+    dumb?         whether it cannot edit lines
+    form-reader   the :read function for `clojure.main/repl`"
   (:require [clojure.string :as string])
   (:import (clojure.lang LineNumberingPushbackReader LispReader$Resolver)
            (java.io File PushbackReader StringReader)
@@ -16,16 +16,16 @@
 (set! *warn-on-reflection* true)
 
 (defn terminal
-  "Returns the terminal of this process, a dumb one when its input is no terminal."
+  "Returns the terminal of this process, which is a dumb terminal if the input is not a terminal."
   ^org.jline.terminal.Terminal []
   (-> (TerminalBuilder/builder) (.system true) (.dumb true) (.build)))
 
 (defn dumb?
-  "Can the `terminal` do no more than print?"
+  "Returns whether the `terminal` can only print."
   [^Terminal terminal]
   (string/starts-with? (.getType terminal) Terminal/TYPE_DUMB))
 
-;; Whether a text is complete must not depend on aliases that it defines itself further up.
+;; Resolves any alias, because a text may use aliases that it defines itself.
 (def ^:private lenient-resolver
   (reify LispReader$Resolver
     (currentNS [_] 'user)
@@ -38,7 +38,8 @@
   (LineNumberingPushbackReader. (StringReader. text)))
 
 (defn- complete?
-  "Are all forms in `text` closed? A text that cannot be read is: its evaluation says what is wrong."
+  "Returns whether all forms in `text` are complete. A text that cannot be read counts as complete:
+  evaluating it reports the error."
   [text]
   (let [reader (reader-on text)]
     (binding [*read-eval* false
@@ -52,7 +53,7 @@
                     (take-while some? (iterate ex-cause e))))))))
 
 (defn- word-before
-  "The end of `line` up to `cursor` that could be part of a symbol."
+  "Returns the part of `line` before `cursor` that could be part of a symbol."
   [^String line cursor]
   (re-find #"[^\s()\[\]{}\"'`~@^,;#]*$" (subs line 0 cursor)))
 
@@ -78,7 +79,7 @@
      (parsed-line line cursor))))
 
 (defn- names-like
-  "The names that can stand where `word` was begun: those of its alias, else all that *ns* knows."
+  "Returns the names that may complete `word`: those of its alias, or all names that *ns* knows."
   [word]
   (if-let [[_ alias-name] (re-matches #"(.+)/.*" word)]
     (when-let [target (or (get (ns-aliases *ns*) (symbol alias-name)) (find-ns (symbol alias-name)))]
@@ -108,9 +109,11 @@
       (.build)))
 
 (defn- interrupt-on-ctrl-c
-  "Makes Ctrl-C interrupt the evaluation, which runs in this thread, and not end the process.
+  "Makes Ctrl-C interrupt the evaluation, which runs in this thread, rather than terminate the
+  process.
 
-  An evaluation that does not heed it, a busy loop, ends with the process at the second Ctrl-C."
+  If the evaluation ignores the interrupt, as a busy loop does, a second Ctrl-C terminates the
+  process."
   [^Terminal terminal]
   (let [evaluating (Thread/currentThread)]
     (.handle terminal Terminal$Signal/INT
@@ -121,9 +124,10 @@
                    (.interrupt evaluating)))))))
 
 (defn- next-text
-  "The next complete text that the user enters, nil at the end. Ctrl-C drops what was typed so far."
+  "Returns the next complete text that the user enters, or nil at the end of the input. Ctrl-C
+  discards the current text."
   [^LineReader reader]
-  ;; An interrupt that the last evaluation did not heed must not end this read.
+  ;; Clear an interrupt that the last evaluation ignored, because it would end this read.
   (Thread/interrupted)
   (try
     (.readLine reader (str (ns-name *ns*) "=> "))
@@ -133,7 +137,7 @@
 (defn form-reader
   "Returns a function that reads one form after the other from `terminal`.
 
-  One entered text may hold several forms. `history` is the file that keeps the texts."
+  A text may contain several forms. The file `history` stores the entered texts."
   [terminal history]
   (let [reader (line-reader terminal history)
         pending (volatile! (reader-on ""))]
@@ -143,7 +147,7 @@
         (let [form (try
                      (read {:eof pending :read-cond :allow} @pending)
                      (catch Exception e
-                       ;; What follows a form that cannot be read is not worth evaluating.
+                       ;; Discard the rest of the text after a form that cannot be read.
                        (vreset! pending (reader-on ""))
                        (throw e)))]
           (if-not (identical? form pending)

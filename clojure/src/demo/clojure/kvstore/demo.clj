@@ -1,8 +1,8 @@
 (ns kvstore.demo
-  "The store at work: `make demo` and `make demo-dist`.
+  "The demo: `make demo` and `make demo-dist`.
 
-    -main   follows the tutorial, then trains a network to read digits; or trains it as one of several workers; fails
-            when a result is wrong"
+    -main   follows the tutorial, then trains a network to read digits; or trains it as one of several
+            workers; fails if a result is wrong"
   (:require [kvstore.demo.screen :as screen]
             [kvstore.demo.training :as training]
             [kvstore.demo.tutorial :as tutorial]
@@ -34,8 +34,9 @@
     "compare" (workers/compare-all folder (parse-long num-workers))))
 
 (defn -main
-  "Runs the demo; with `worker FOLDER` what each worker of a job does, with `compare FOLDER NUM-WORKERS` what one
-  process does after them. The process ends with status 1 when something in it is not as it must be."
+  "Runs the demo. With the arguments `worker FOLDER`, trains as a worker of a job. With `compare
+  FOLDER NUM-WORKERS`, compares the results of the workers with those of one process. Exits with
+  status 1 if a result is wrong."
   [& arguments]
   (try
     (screen/in-unicode #(show arguments))

@@ -1,4 +1,5 @@
-;; The updater of the page "KVStore API" of Apache MXNet's documentation for Python, said in Clojure.
+;; The updater of the page "KVStore API" of Apache MXNet's documentation for Python, translated to
+;; Clojure.
 
 (ns docs.updater
   (:require [org.apache.clojure-mxnet.context :as context]
@@ -10,7 +11,7 @@
 (def ks ["5" "7" "9"])
 (kvstore/init kv ks (repeatedly 3 #(ndarray/ones shape)))
 
-;; what a push does from now on: stored += input * 2
+;; from now on, a push computes stored += input * 2
 (defn add-twice [key input stored]
   (println "update on key:" key)
   (with-open [twice (ndarray/* input 2)]

@@ -1,26 +1,28 @@
 (ns kvstore.demo.network
-  "A network with one hidden layer, written with nothing but array functions.
+  "A network with one hidden layer, written only with array functions.
 
-    initial      parameters to begin with
-    gradients    of the loss, for every parameter
-    predict      the labels that it reads
+    initial      the initial parameters
+    gradients    the gradients of the loss, for every parameter
+    predict      the predicted labels
 
-  Parameters are a map of arrays: the weights :w1 [64 hidden] and :w2 [hidden 10], and the biases :b1 [1
-  hidden] and :b2 [1 10]. A batch is a map of the pixels :x, the labels :y and a column of :ones."
+  Parameters are a map of arrays: the weights :w1 [64 hidden] and :w2 [hidden 10], and the biases
+  :b1 [1 hidden] and :b2 [1 10]. A batch is a map of the pixels :x, the labels :y and a column of
+  :ones."
   (:require [org.apache.clojure-mxnet.ndarray :as ndarray])
   (:import (java.util Random)))
 
 (set! *warn-on-reflection* true)
 
 (defn- weights
-  "An array [num-in num-out] of random numbers, small enough to keep the layer's output near 1."
+  "Returns an array [num-in num-out] of random numbers, small enough to keep the output of the
+  layer near 1."
   [^Random random num-in num-out]
   (let [scale (Math/sqrt (/ 2.0 num-in))]
     (ndarray/array (repeatedly (* num-in num-out) #(* scale (.nextGaussian random)))
                    [num-in num-out])))
 
 (defn initial
-  "Returns parameters with `num-hidden` hidden units that depend on `seed` alone."
+  "Returns random parameters with `num-hidden` hidden units. They depend only on `seed`."
   [seed num-hidden]
   (let [random (Random. seed)]
     {:w1 (weights random 64 num-hidden)
@@ -29,13 +31,14 @@
      :b2 (ndarray/zeros [1 10])}))
 
 (defn- layer
-  "x * w + b for every row of x. The column of ones makes a row of b for each of them."
+  "Returns x * w + b for every row of x. The column of ones repeats b for each row."
   ^dev.kvstore.NDArray [x w b ones]
   (with-open [bias (ndarray/dot ones b)]
     (ndarray/+= (ndarray/dot x w) bias)))
 
 (defn- softmax
-  "The rows of `z` as probabilities. The logits of this network are far from where exp overflows."
+  "Returns the rows of `z` as probabilities. The logits of this network are too small for exp to
+  overflow."
   ^dev.kvstore.NDArray [z]
   (with-open [powers (ndarray/exp z)
               square (ndarray/ones [10 10] {:ctx (ndarray/context z)})
@@ -43,7 +46,7 @@
     (ndarray/div powers totals)))
 
 (defn- loss
-  "The sum of -log p of the true labels `y`."
+  "Returns the sum of -log p of the true labels `y`."
   [p y]
   (with-open [log-p (ndarray/log p)
               of-true (ndarray/* y log-p)
@@ -53,8 +56,8 @@
 (defn gradients
   "Returns the :gradients of the mean loss, one per parameter, and the :loss summed over this part.
 
-  The part is one device's share of a batch of `batch-size` digits: the gradients of all parts add up to
-  those of the batch."
+  The part is one device's share of a batch of `batch-size` digits. The gradients of all parts add
+  up to the gradients of the batch."
   [{:keys [w1 b1 w2 b2]} {:keys [x y ones]} batch-size]
   (with-open [z1 (layer x w1 b1 ones)
               hidden (ndarray/relu z1)
@@ -75,7 +78,7 @@
                  :b2 (ndarray/dot ones-t error2)}}))
 
 (defn predict
-  "Returns the label that each row of pixels `x` is read as, in a vector."
+  "Returns the predicted label of each row of the pixels `x`, in a vector."
   [{:keys [w1 b1 w2 b2]} x ones]
   (with-open [z1 (layer x w1 b1 ones)
               hidden (ndarray/relu z1)

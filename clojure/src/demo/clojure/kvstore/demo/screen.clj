@@ -1,10 +1,10 @@
 (ns kvstore.demo.screen
-  "What the demo shows.
+  "The output of the demo.
 
-    in-unicode       runs a function with an output that can print the blocks below
-    heading facts    a line of its own; named values
-    progress         a bar with a text beside it
-    pictures         digits side by side, drawn with blocks"
+    in-unicode       runs a function with an output that can print the characters below
+    heading facts    a heading; named values
+    progress         a progress bar with a text beside it
+    pictures         digits side by side, drawn with block characters"
   (:require [clojure.string :as string])
   (:import (java.io OutputStreamWriter)
            (java.nio.charset StandardCharsets)))
@@ -12,7 +12,7 @@
 (set! *warn-on-reflection* true)
 
 (defn in-unicode
-  "Calls `f` with standard output as UTF-8, whatever the locale says."
+  "Calls `f` with standard output in UTF-8, whatever the locale."
   [f]
   (binding [*out* (OutputStreamWriter. System/out StandardCharsets/UTF_8)]
     (f)
@@ -43,7 +43,7 @@
 (defn progress
   "Shows that `done` of `total` is done, with `text` beside it.
 
-  A terminal shows one line that changes; anything else gets ten lines in all."
+  On a terminal, this is one line that changes. Any other output gets ten lines in total."
   [done total text]
   (let [line (str "  " (bar (/ done total) 30) "  " text)]
     (cond
@@ -53,12 +53,12 @@
       (zero? (mod done (max 1 (quot total 10)))) (println line))))
 
 (defn- shade
-  "The character for one `pixel` from 0, paper, to 16, ink."
+  "Returns the character for one `pixel` from 0, white, to 16, black."
   [pixel]
   (nth " ░▒▓█" (quot pixel 4)))
 
 (defn- picture
-  "The eight lines of the digit with these 64 `pixels`."
+  "Returns the eight lines of the digit with these 64 `pixels`."
   [pixels]
   (for [row (partition 8 pixels)]
     (string/join (mapcat #(repeat 2 (shade %)) row))))
@@ -68,7 +68,8 @@
   (apply map (fn [& cells] (str "  " (string/join " │ " cells))) columns))
 
 (defn pictures
-  "Draws `digits`, maps of :pixels, the true :label and the one that was :read, in one row."
+  "Draws `digits` in one row. They are maps of :pixels, the true :label and the predicted label
+  :read."
   [digits]
   (when (seq digits)
     (println)

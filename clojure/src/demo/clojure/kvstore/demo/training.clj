@@ -1,8 +1,8 @@
 (ns kvstore.demo.training
-  "Data-parallel training: the store adds up what the devices found and takes the step.
+  "Data-parallel training: the store sums the gradients of the devices and makes the step.
 
     run    trains a network on the digits and tests it
-    show   does so, and shows how well it reads"
+    show   does the same and prints the results"
   (:require [clojure.string :as string]
             [kvstore.demo.digits :as digits]
             [kvstore.demo.network :as network]
@@ -21,23 +21,23 @@
 (def ^:private ks [:w1 :b1 :w2 :b2])
 
 (defn- replica
-  "A copy of `parameters` in the context `ctx`, for a device to compute with."
+  "Returns a copy of `parameters` in the context `ctx`, for the computations of a device."
   [parameters ctx]
   (update-vals parameters #(ndarray/copy-to % (ndarray/empty (ndarray/shape-vec %) {:ctx ctx}))))
 
 (defn- per-key
-  "The arrays of `maps` in the form in which the store takes them: a list for each key."
+  "Returns the arrays of `maps` in the form that the store takes: a list for each key."
   [maps]
   (for [k ks]
     (map k maps)))
 
 (defn- dispose-all
-  "Frees the arrays in `maps`."
+  "Closes the arrays in `maps`."
   [maps]
   (run! ndarray/dispose (mapcat vals maps)))
 
 (defn- step
-  "Learns from one batch, of which every device has a part. Returns the loss summed over it."
+  "Trains on one batch, of which every device has a part. Returns the loss summed over the batch."
   [kv replicas parts]
   (let [results (doall (pmap #(network/gradients %1 %2 batch-size) replicas parts))
         gradients (map :gradients results)]
@@ -47,7 +47,7 @@
     (transduce (map :loss) + results)))
 
 (defn- num-digits
-  "How many digits there are in `batches`."
+  "Returns the number of digits in `batches`."
   [batches]
   (transduce (comp cat (map #(ndarray/size (:ones %)))) + batches))
 
@@ -63,7 +63,7 @@
                                  epoch (double loss) (/ (* epoch num-samples) seconds)))))))
 
 (defn- evaluate
-  "Reads the `tested` digits. Returns the :accuracy, the :mistakes and how many were tested."
+  "Reads the `tested` digits. Returns the :accuracy, the :mistakes and the number of digits."
   [parameters tested]
   (with-open [x (digits/pixels tested (context/cpu))
               ones (digits/ones-column tested (context/cpu))]
@@ -74,11 +74,13 @@
        :num-tested (count tested)})))
 
 (defn run
-  "Trains with the store `kv` on four fifths of the digits, and returns what `evaluate` says of the rest.
+  "Trains with the store `kv` on four fifths of the digits, and returns what `evaluate` returns for
+  the rest.
 
-  Every one of the `devices` computes the gradients of its part of a batch and pushes them under the same keys; SGD
-  with momentum takes one step with their sum, on the store; every device pulls the new parameters. Where workers
-  share the store, a batch has parts for the devices of all of them. What was learned is in the store."
+  Each of the `devices` computes the gradients of its part of a batch and pushes them under the
+  same keys. SGD with momentum makes one step with their sum, on the store. Then each device pulls
+  the new parameters. If workers share the store, a batch has parts for the devices of all
+  workers. The trained parameters are in the store."
   [kv devices]
   (let [[learned tested] (digits/split seed)
         worker {:rank (kvstore/rank kv) :num-workers (kvstore/num-workers kv)}
@@ -100,7 +102,7 @@
         (dispose-all (apply concat [parameters] replicas batches))))))
 
 (defn show
-  "Does what `run` does, and prints the result. Throws when the network reads too few digits."
+  "Calls `run` and prints the result. Throws if the accuracy is too low."
   [kv devices]
   (let [{:keys [accuracy mistakes num-tested]} (run kv devices)]
     (screen/facts {"accuracy" (format "%.1f %% of %d digits that it never saw" (* 100.0 accuracy) num-tested)

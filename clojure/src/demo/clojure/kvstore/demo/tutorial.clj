@@ -1,7 +1,7 @@
 (ns kvstore.demo.tutorial
-  "Follows a page of code as a reader at a REPL would.
+  "Runs a page of code like a reader at a REPL.
 
-    follow   evaluates and prints a page, and checks the values that it gives"
+    follow   evaluates and prints a page, and checks its values"
   (:require [clojure.java.io :as io]
             [clojure.string :as string])
   (:import (clojure.lang LineNumberingPushbackReader)))
@@ -9,7 +9,8 @@
 (set! *warn-on-reflection* true)
 
 (defn- next-expression
-  "The next :form on the page, its :text, and the value :given behind it after ;=>. Nil at the end."
+  "Returns the next :form on the page, its :text, and the value :given after it behind ;=>. Returns
+  nil at the end."
   [^LineNumberingPushbackReader page]
   (let [[form text] (read+string page false page)]
     (when-not (identical? form page)
@@ -23,7 +24,7 @@
   (re-matches #"\s*(;.*)?" line))
 
 (defn- prompt
-  "Prints the comments that lead up to an expression, and what a REPL would show of it."
+  "Prints the comments before an expression, and the expression as a REPL would show it."
   [text]
   (let [[comments code] (split-with comment? (string/split-lines text))
         namespace-prompt (str (ns-name *ns*) "=> ")
@@ -32,7 +33,7 @@
     (println (str namespace-prompt (string/join (str "\n" indent) code)))))
 
 (defn- answer
-  "Prints `value`, and whether it is the one that the page `given`. Throws when it is not."
+  "Prints `value`, and whether it is the value that the page has `given`. Throws if it is not."
   [value text given]
   (let [expected (some-> given read-string)
         right? (= expected value)]
@@ -42,10 +43,10 @@
       (throw (ex-info "a value is not that of the page" {:expression text :expected expected :found value})))))
 
 (defn follow
-  "Evaluates the page in the resource `page-name`, printing each expression and its value.
+  "Evaluates the page in the resource `page-name`, and prints each expression and its value.
 
-  Throws when a value is not the one that the page gives, or when the page does not give `num-given` of
-  them: a page that was not followed to its end proves nothing."
+  Throws if a value differs from the page, or if the page does not have `num-given` values. The
+  number ensures that the page was followed to its end."
   [page-name num-given]
   (with-open [page (LineNumberingPushbackReader. (io/reader (io/resource page-name)))]
     (binding [*ns* *ns*]

@@ -1,8 +1,8 @@
 (ns kvstore.demo.workers
-  "The training of the demo on several workers, each a process of its own, against one process that does it all.
+  "Trains on several workers, each in its own process, and compares them with a single process.
 
-    train         what each worker does
-    compare-all   trains in this process, and fails when a worker has learned something else"
+    train         trains as a worker
+    compare-all   trains in this process, and fails if a worker has other weights"
   (:require [clojure.java.io :as io]
             [kvstore.demo.screen :as screen]
             [kvstore.demo.training :as training]
@@ -15,12 +15,12 @@
 (set! *warn-on-reflection* true)
 
 (defn- weights-file
-  "The file in `folder` for what `whom` has learned."
+  "Returns the file in `folder` for the weights of `whom`."
   ^File [folder whom]
   (io/file folder (str whom ".params")))
 
 (defn- save-weights
-  "Writes all values of `kv` to `file`, and returns how many numbers these are."
+  "Writes all values of `kv` to `file`. Returns how many numbers they have."
   [kv file]
   (let [ks (kvstore/keys kv)
         weights (kvstore/pull kv ks)]
@@ -28,9 +28,9 @@
     (transduce (map ndarray/size) + weights)))
 
 (defn train
-  "Trains as one worker of the job that this process is in, and writes the weights to a file in `folder`.
+  "Trains as one worker of the job of this process, and writes the weights to a file in `folder`.
 
-  Each worker pushes one value per key. Rank 0 shows how it goes with its part of the digits."
+  Each worker pushes one value per key. Rank 0 prints its progress."
   [folder]
   (with-open [kv (kvstore/create "dist_sync")]
     (let [rank (kvstore/rank kv)]
@@ -41,9 +41,10 @@
         (save-weights kv (weights-file folder rank))))))
 
 (defn compare-all
-  "Trains in this process alone, which pushes `num-workers` values per key, in the order of the ranks.
+  "Trains in this process only, which pushes `num-workers` values per key, in the order of the
+  ranks.
 
-  Throws when the weights in the file of a worker in `folder` are not the same ones, bit for bit."
+  Throws if the weights in the file of a worker in `folder` are not equal bit for bit."
   [folder num-workers]
   (screen/heading (format "The same in one process that pushes %d values" num-workers))
   (with-open [kv (kvstore/create "local")]
