@@ -36,8 +36,8 @@ final class FailedAllocations {
     private FailedAllocations() {}
 
     /**
-     * A call whose allocations fail. {@code checkUnchanged} runs after a failure. {@code undo} runs after a success and
-     * restores the state before the call.
+     * A call whose allocations fail. {@code checkUnchanged} runs after a failure. {@code undo} runs
+     * after a success and restores the state before the call.
      */
     private record Call(Supplier<Object> run, Runnable checkUnchanged, Runnable undo) {}
 

@@ -16,7 +16,9 @@ final class Jdk {
 
     private Jdk() {}
 
-    /** Returns the home of a JDK of at least this version, or skips the test and prints the reason. */
+    /**
+     * Returns the home of a JDK of at least this version, or skips the test and prints the reason.
+     */
     static Path atLeast(int feature) throws IOException, InterruptedException {
         Path own = Path.of(System.getProperty("java.home"));
         if (Runtime.version().feature() >= feature) {
