@@ -175,8 +175,8 @@ public final class NDArray
     }
 
     /**
-     * Returns a new array in which every element has the same value. The value is not rounded to a
-     * double, so more than 53 bits are exact.
+     * Returns a new array in which every element has the same value. Unlike {@link #full}, this is
+     * exact for more than 53 bits.
      *
      * @param shape the shape
      * @param value the value, which is converted to the data type
@@ -196,8 +196,7 @@ public final class NDArray
      * @param data the elements in row-major order; they are copied
      * @param shape the shape
      * @return a float32 array on {@code cpu(0)}
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
-     *     match the shape
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if data and shape differ in size
      */
     public static NDArray of(float[] data, Shape shape) {
         return of(data, shape, DType.FLOAT32, Context.cpu());
@@ -211,8 +210,7 @@ public final class NDArray
      * @param dtype the data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
-     *     match the shape
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if data and shape differ in size
      * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray of(float[] data, Shape shape, DType dtype, Context context) {
@@ -300,11 +298,10 @@ public final class NDArray
      * @param dtype the data type
      * @param context the device
      * @return the array
-     * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
-     *     match the shape
+     * @throws KVStoreException with {@code LENGTH_MISMATCH} if data and shape differ in size
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the buffer is of another type
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a byte buffer is not in the byte
-     *     order of the machine
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a byte buffer has another byte
+     *     order
      * @throws KVStoreException with {@code DEVICE_UNAVAILABLE} if this machine has no such device
      */
     public static NDArray of(Buffer data, Shape shape, DType dtype, Context context) {
@@ -518,8 +515,8 @@ public final class NDArray
     }
 
     /**
-     * Returns a hash of the shape only, because the elements may change while the array is in a
-     * hash table. For large tables use an {@code IdentityHashMap}.
+     * Returns a hash of the shape, because the elements may change while the array is in a hash
+     * table. For large tables use an {@code IdentityHashMap}.
      */
     @Override
     public int hashCode() {
