@@ -26,8 +26,7 @@ import java.util.function.LongFunction;
  * <p>An array owns native memory until {@link #close}. An array that is not closed is released
  * after it has been garbage-collected. After {@code close}, all methods throw {@code CLOSED} except
  * {@link #shape}, {@link #dtype}, {@link #context}, {@link #size}, {@link #dependencies},
- * {@link #isClosed}, {@link #equals}, {@link #toString} and {@link #close}. If one thread closes an
- * array during a call in another thread, the call finishes normally.
+ * {@link #isClosed}, {@link #equals}, {@link #toString} and {@link #close}. Running calls finish.
  *
  * <p>Arithmetic between two arrays throws {@code SPEC_MISMATCH} unless their shapes, data types and
  * devices are equal. Comparisons also broadcast dimensions of size 1. A scalar is first converted
@@ -288,12 +287,11 @@ public final class NDArray
 
     /**
      * Returns a new array with the elements between the position and the limit of a buffer.
-     * Position and limit do not change. Copying from a direct buffer in the byte order of the
-     * machine is the fastest.
+     * Position and limit do not change. Copying is fastest from a direct buffer in the byte order
+     * of the machine.
      *
      * @param data a float, double, int or long buffer with numbers, which are converted; or a byte
-     *     buffer with the bytes of the array in the byte order of the machine, as {@link #asBuffer}
-     *     returns them
+     *     buffer with the bytes of the array, as {@link #asBuffer} returns them
      * @param shape the shape
      * @param dtype the data type
      * @param context the device
@@ -363,8 +361,8 @@ public final class NDArray
      * @param axis the dimension along which the arrays are joined
      * @return a new array
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if there are no arrays or no such axis
-     * @throws KVStoreException with {@code SPEC_MISMATCH} if the arrays differ in another
-     *     dimension, in data type or in device
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if another dimension, type or device
+     *     differs
      */
     public static NDArray concatenate(List<NDArray> arrays, int axis) {
         requireNonNull(arrays, "arrays");
@@ -388,8 +386,8 @@ public final class NDArray
     }
 
     /**
-     * Creates an array from {@code length} numbers. If they are too few for the shape, requests no
-     * memory, so that the native call reports the wrong length rather than a lack of memory.
+     * Requests no memory if {@code length} is too short for the shape, so that the call reports
+     * that.
      */
     private static NDArray create(
             long length,
@@ -515,8 +513,8 @@ public final class NDArray
     }
 
     /**
-     * Returns a hash of the shape, because the elements may change while the array is in a hash
-     * table. For large tables use an {@code IdentityHashMap}.
+     * Returns a hash of the shape, because elements may change. For large tables use
+     * {@code IdentityHashMap}.
      */
     @Override
     public int hashCode() {
@@ -558,8 +556,8 @@ public final class NDArray
     }
 
     /**
-     * Returns the new array that a native call computes from this array and {@code others}. The new
-     * array has about the size of this one.
+     * Returns the new array, of about this size, that a native call computes from this and
+     * {@code others}.
      */
     NDArray derive(LongFunction<long[]> call, NDArray... others) {
         return derive(context, numBytes(), call, others);
