@@ -189,6 +189,7 @@ public final class LrScheduler {
      * @param base the learning rate of the optimizer
      * @param numUpdate the update count of the key, which starts at 1
      * @return the learning rate
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if {@code numUpdate} is negative
      */
     public double learningRate(double base, long numUpdate) {
         NativeLibrary.load();
