@@ -165,13 +165,7 @@ impl RowwisePiece<'_> {
     fn check(&self) -> Result<()> {
         let row_bytes = self.gradient.row_len * self.dtype.size();
         let num_rows = self.weight.len().checked_div(row_bytes).unwrap_or(0);
-        let end = self.indices.last().map_or(Ok(0), |last| usize::try_from(*last).map(|it| it + 1));
-        let are_there = end.is_ok_and(|end| end <= num_rows)
-            && self.gradient.num_rows() == self.indices.len()
-            && self.indices.is_sorted_by(|one, next| 0 <= *one && one < next);
-        if !are_there {
-            return Err(wrong_rows());
-        }
+        self.gradient.check_indices(self.indices, num_rows)?;
         let arithmetic = self.dtype.arithmetic().unwrap_or(self.dtype).size();
         let master_bytes = num_rows * self.gradient.row_len * arithmetic;
         let fits = self.master.as_ref().is_none_or(|master| master.len() == master_bytes)

@@ -39,6 +39,16 @@ impl<'a> Addends<'a> {
         Err(wrong_rows())
     }
 
+    /// Checks that the summed rows have these indices: one for each row, ascending, and all less
+    /// than `num_rows`.
+    pub(super) fn check_indices(&self, indices: &[i64], num_rows: usize) -> Result<()> {
+        let is_within = |last: &i64| usize::try_from(*last).is_ok_and(|last| last < num_rows);
+        let are_valid = self.num_rows() == indices.len()
+            && indices.last().is_none_or(is_within)
+            && indices.is_sorted_by(|left, right| 0 <= *left && left < right);
+        if are_valid { Ok(()) } else { Err(wrong_rows()) }
+    }
+
     /// Returns the number of rows of the sum.
     pub(super) fn num_rows(&self) -> usize {
         self.starts.len().saturating_sub(1)

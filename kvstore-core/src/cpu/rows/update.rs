@@ -28,14 +28,9 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
         let gradient = Addends::new(job.addends, ranges);
         // What is wrong shows before the first row changes.
         gradient.check(job.dtype)?;
-        let end = job.indices.last().map_or(Ok(0), |last| usize::try_from(*last).map(|it| it + 1));
-        let fits = end.is_ok_and(|end| end * gradient.row_len <= num_elements);
-        if !fits
-            || gradient.num_rows() != job.indices.len()
-            || !job.indices.is_sorted_by(|one, next| 0 <= *one && one < next)
-        {
-            return Err(wrong_rows());
-        }
+        // A weight has any number of rows without elements.
+        let num_rows = num_elements.checked_div(gradient.row_len).unwrap_or(usize::MAX);
+        gradient.check_indices(job.indices, num_rows)?;
         let mut states = [const { None }; MAX_STATES];
         for (slot, state) in states.iter_mut().zip(&mut job.states) {
             let open = |state| bytes_mut(state).map(InOutSlice::InPlace);
