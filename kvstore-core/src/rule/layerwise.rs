@@ -33,17 +33,6 @@ pub trait LayerVisitor {
 }
 
 impl UpdateRule {
-    /// Returns whether the rule needs norms before its step.
-    pub fn is_layerwise(&self) -> bool {
-        struct Yes;
-        impl LayerVisitor for Yes {
-            type Output = ();
-
-            fn visit<R: LayerFormula<N>, const N: usize>(self) {}
-        }
-        self.visit_layerwise(Yes).is_some()
-    }
-
     /// Returns the rule with these norms folded into its scalars; another rule as it is.
     #[must_use]
     pub fn with_norms(&self, norms: [f64; 2]) -> Self {

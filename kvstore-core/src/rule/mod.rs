@@ -90,38 +90,31 @@ macro_rules! rules {
                 }
             }
 
-            /// Calls the visitor with the type of the rule if its optimizer may be lazy; see
-            /// `Optimizer::is_lazy`.
-            pub fn visit_lazy<V: RuleVisitor>(&self, visitor: V) -> Option<V::Output> {
-                match self {
-                    $($(Self::$Name($lazy) => {
-                        let _ = $lazy;
-                        Some(visitor.visit::<$Name, $N>())
-                    })?)+
-                    _ => None,
-                }
+            visit_some! {
+                /// Calls the visitor with the type of the rule if its optimizer may be lazy; see
+                /// `Optimizer::is_lazy`.
+                visit_lazy<RuleVisitor>: $($($lazy $Name<$N>,)?)+
             }
 
-            /// Calls the visitor with the type of the rule if it needs norms before its step.
-            pub fn visit_layerwise<V: LayerVisitor>(&self, visitor: V) -> Option<V::Output> {
-                match self {
-                    $($(Self::$Name($norms) => {
-                        let _ = $norms;
-                        Some(visitor.visit::<$Name, $N>())
-                    })?)+
-                    _ => None,
-                }
+            visit_some! {
+                /// Calls the visitor with the type of the rule if it needs norms before its step.
+                visit_layerwise<LayerVisitor>: $($($norms $Name<$N>,)?)+
             }
 
-            /// Calls the visitor with the type of the rule if its state belongs to rows.
-            pub fn visit_rowwise<V: RowVisitor>(&self, visitor: V) -> Option<V::Output> {
-                match self {
-                    $($(Self::$Name($rows) => {
-                        let _ = $rows;
-                        Some(visitor.visit::<$Name, $N>())
-                    })?)+
-                    _ => None,
-                }
+            visit_some! {
+                /// Calls the visitor with the type of the rule if its state belongs to rows.
+                visit_rowwise<RowVisitor>: $($($rows $Name<$N>,)?)+
+            }
+
+            is_one_of! {
+                /// Returns whether the rule needs norms before its step.
+                is_layerwise: $($($norms $Name,)?)+
+            }
+
+            is_one_of! {
+                /// Returns whether the state belongs to rows. Such a rule always steps by rows: with
+                /// a dense gradient, all of them.
+                is_rowwise: $($($rows $Name,)?)+
             }
 
             /// Returns what each number of state is before the first update, a master copy of the
@@ -170,6 +163,34 @@ macro_rules! rules {
                 Self::$Name(rule)
             }
         })+
+    };
+}
+
+/// Declares a method of [`UpdateRule`] that visits only these formulas. The word before a formula is
+/// the one of its line in `optimizers!`: a caller selects the formulas by repeating over the word.
+macro_rules! visit_some {
+    (
+        $(#[$doc:meta])*
+        $visit:ident<$Visitor:ident>: $($word:ident $Name:ident<$N:literal>,)+
+    ) => {
+        $(#[$doc])*
+        pub fn $visit<V: $Visitor>(&self, visitor: V) -> Option<V::Output> {
+            match self {
+                $(Self::$Name(_) => Some(visitor.visit::<$Name, $N>()),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+/// Declares a method of [`UpdateRule`] that returns whether the rule has one of these formulas. They
+/// are selected as for `visit_some!`.
+macro_rules! is_one_of {
+    ($(#[$doc:meta])* $is:ident: $($word:ident $Name:ident,)+) => {
+        $(#[$doc])*
+        pub fn $is(&self) -> bool {
+            matches!(self, $(Self::$Name(_))|+)
+        }
     };
 }
 

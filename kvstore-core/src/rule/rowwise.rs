@@ -1,7 +1,7 @@
 //! [`RowFormula`]: a formula whose state is one list of numbers for each row.
 
+use super::Rule;
 use super::step::Real;
-use super::{Rule, UpdateRule};
 
 /// A formula whose `N` numbers of state belong to a row of the weight, along its first axis.
 ///
@@ -17,25 +17,12 @@ pub trait RowFormula<const N: usize>: Rule<N> {
     fn row_state<A: Real>(step: &Self::RoundedStep<A>, state: [A; N], mean: A) -> [A; N];
 }
 
-/// Code that is generic over the type of a row-wise rule; see [`UpdateRule::visit_rowwise`].
+/// Code that is generic over the type of a row-wise rule; see
+/// [`UpdateRule::visit_rowwise`](super::UpdateRule::visit_rowwise).
 pub trait RowVisitor {
     /// What the visit returns.
     type Output;
 
     /// Is called with the type of the rule.
     fn visit<R: RowFormula<N>, const N: usize>(self) -> Self::Output;
-}
-
-impl UpdateRule {
-    /// Returns whether the state belongs to rows. Such a rule always steps by rows: with a dense gradient, all of
-    /// them.
-    pub fn is_rowwise(&self) -> bool {
-        struct Yes;
-        impl RowVisitor for Yes {
-            type Output = ();
-
-            fn visit<R: RowFormula<N>, const N: usize>(self) {}
-        }
-        self.visit_rowwise(Yes).is_some()
-    }
 }
