@@ -64,130 +64,133 @@ static void run(Kernel kernel, const void *args) {
     num_batches++;
 }
 
+// The jobs of a launch, and the list of addresses or row indices that they share.
+template <class Job> struct Batch {
+    Memory memory;
+    std::vector<Job> jobs;
+    std::vector<u64> list;
+    u64 num_tiles = 0;
+
+    // Runs kernels on the jobs, one after the other.
+    void run(const std::vector<Kernel> &kernels) {
+        BatchArgs<Job> args = {jobs.data(), memory.list(list), num_tiles, (u32)jobs.size(), 0};
+        for (Kernel kernel : kernels) ::run(kernel, &args);
+    }
+};
+
+// Ranges of one length, all aligned or all the same number of elements beyond an aligned address.
+struct Ranges {
+    Memory &memory;
+    u64 len;
+    bool is_aligned = below(2) != 0;
+    u64 beyond = is_aligned ? 0 : 1 + below(3);
+
+    // Returns a range of elements of a size.
+    u64 of(u64 size) const { return memory.range(len * size, beyond * size % 16); }
+};
+
 // Runs sums, which read the other ranges, or copies, which write them.
 static void fuzz_fan(Kernel kernel, u64 size) {
-    Memory memory;
-    std::vector<FanJob> jobs;
-    std::vector<u64> addends;
-    u64 num_tiles = 0;
+    Batch<FanJob> batch;
+    std::vector<u64> &addends = batch.list;
     for (u64 count = 1 + below(4); count > 0; count--) {
         u64 len = random_len(), place = below(16) * size % 16;
         bool is_aligned = below(4) != 0;
         u32 num_addends = 1 + (u32)below(18), first = (u32)addends.size();
         for (u32 n = 0; n < num_addends; n++)
-            addends.push_back(memory.range(len * size, is_aligned ? place : below(16) * size % 16));
-        u64 dst = below(2) ? addends[first] : memory.range(len * size, place);
+            addends.push_back(batch.memory.range(len * size, is_aligned ? place : below(16) * size % 16));
+        u64 dst = below(2) ? addends[first] : batch.memory.range(len * size, place);
         u64 head = (16 - dst % 16) % 16 / size;
         for (u32 n = 0; n < num_addends; n++) is_aligned = is_aligned && addends[first + n] % 16 == dst % 16;
         is_aligned = is_aligned && head < len;
         u64 after_head = is_aligned ? len - head : len, tile = KV_TILE_BYTES / size;
-        jobs.push_back({num_tiles, dst, len, first, num_addends, is_aligned ? (u32)head : KV_NEVER, 0});
-        num_tiles += (after_head + tile - 1) / tile;
+        batch.jobs.push_back(
+            {batch.num_tiles, dst, len, first, num_addends, is_aligned ? (u32)head : KV_NEVER, 0});
+        batch.num_tiles += (after_head + tile - 1) / tile;
     }
-    BatchArgs<FanJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
-    run(kernel, &args);
+    batch.run({kernel});
+}
+
+// Returns a step that reads these ranges; the caller decides where it writes. The states include a master copy.
+template <class T> static UpdateJob random_step(Batch<UpdateJob> &batch, const Ranges &ranges, u32 num_states) {
+    UpdateJob job = {};
+    job.first_tile = batch.num_tiles;
+    job.len = ranges.len;
+    job.weight_from = ranges.of(sizeof(T));
+    for (u32 n = 0; n < num_states; n++) job.states_from[n] = ranges.of(sizeof(typename Arithmetic<T>::Number));
+    for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
+    job.first_addend = (u32)batch.list.size();
+    job.num_addends = 1 + (u32)below(12);
+    for (u32 n = 0; n < job.num_addends; n++) batch.list.push_back(ranges.of(sizeof(T)));
+    job.is_aligned = ranges.is_aligned;
+    return job;
 }
 
 template <class T> static void fuzz_update(Kernel kernel, u32 num_states) {
-    const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
-    Memory memory;
-    std::vector<UpdateJob> jobs;
-    std::vector<u64> addends;
-    u64 num_tiles = 0;
+    const u64 tile = Lanes<T>::COUNT * KV_THREADS;
+    Batch<UpdateJob> batch;
+    num_states += IsHalf<T>::VALUE ? 1 : 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
-        UpdateJob job = {};
-        job.first_tile = num_tiles;
-        job.len = random_len();
-        bool is_aligned = below(2) != 0, is_in_place = below(2) != 0;
-        u64 beyond = is_aligned ? 0 : 1 + below(3);
-        auto range = [&](u64 of) { return memory.range(job.len * of, beyond * of % 16); };
-        job.weight_from = range(size);
-        job.weight_to = is_in_place ? job.weight_from : range(size);
-        for (u32 n = 0; n < num_states + (IsHalf<T>::VALUE ? 1 : 0); n++) {
-            job.states_from[n] = range(number);
-            job.states_to[n] = is_in_place ? job.states_from[n] : range(number);
-        }
-        for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
-        job.first_addend = (u32)addends.size();
-        job.num_addends = 1 + (u32)below(12);
-        for (u32 n = 0; n < job.num_addends; n++) addends.push_back(range(size));
-        job.is_aligned = is_aligned;
-        const u64 tile = Lanes<T>::COUNT * KV_THREADS;
-        num_tiles += (job.len + tile - 1) / tile;
-        jobs.push_back(job);
+        Ranges ranges = {batch.memory, random_len()};
+        UpdateJob job = random_step<T>(batch, ranges, num_states);
+        bool is_in_place = below(2) != 0;
+        auto to = [&](u64 from, u64 size) { return is_in_place ? from : ranges.of(size); };
+        job.weight_to = to(job.weight_from, sizeof(T));
+        for (u32 n = 0; n < num_states; n++)
+            job.states_to[n] = to(job.states_from[n], sizeof(typename Arithmetic<T>::Number));
+        batch.num_tiles += (job.len + tile - 1) / tile;
+        batch.jobs.push_back(job);
     }
-    BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
-    run(kernel, &args);
+    batch.run({kernel});
 }
 
 // Runs sums of squares of a formula's norms.
 template <class T> static void fuzz_measure(Kernel kernel, u32 num_states) {
-    const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
-    Memory memory;
-    std::vector<UpdateJob> jobs;
-    std::vector<u64> addends;
-    u64 num_tiles = 0;
+    Batch<UpdateJob> batch;
+    num_states += IsHalf<T>::VALUE ? 1 : 0;
     for (u64 count = 1 + below(4); count > 0; count--) {
-        UpdateJob job = {};
-        job.first_tile = num_tiles;
-        job.len = random_len() * (1 + below(3));
-        bool is_aligned = below(2) != 0;
-        u64 beyond = is_aligned ? 0 : 1 + below(3);
+        Ranges ranges = {batch.memory, random_len() * (1 + below(3))};
+        UpdateJob job = random_step<T>(batch, ranges, num_states);
         u64 num_blocks = (job.len + KV_NORM_BLOCK - 1) / KV_NORM_BLOCK;
-        auto range = [&](u64 of) { return memory.range(job.len * of, beyond * of % 16); };
-        job.weight_from = range(size);
-        job.weight_to = memory.range(num_blocks * 2 * KV_NORM_THREADS * sizeof(double), 0);
-        for (u32 n = 0; n < num_states + (IsHalf<T>::VALUE ? 1 : 0); n++) job.states_from[n] = range(number);
-        for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
-        job.first_addend = (u32)addends.size();
-        job.num_addends = 1 + (u32)below(12);
-        for (u32 n = 0; n < job.num_addends; n++) addends.push_back(range(size));
-        job.is_aligned = is_aligned;
-        num_tiles += (job.len + KV_NORM_TILE - 1) / KV_NORM_TILE;
-        jobs.push_back(job);
+        job.weight_to = batch.memory.range(num_blocks * 2 * KV_NORM_THREADS * sizeof(double), 0);
+        batch.num_tiles += (job.len + KV_NORM_TILE - 1) / KV_NORM_TILE;
+        batch.jobs.push_back(job);
     }
-    BatchArgs<UpdateJob> args = {jobs.data(), addends.data(), num_tiles, (u32)jobs.size(), 0};
-    run(kernel, &args);
-    u64 num_sums = 2 * ((jobs[0].len + KV_NORM_BLOCK - 1) / KV_NORM_BLOCK);
-    PairArgs pairs = {jobs[0].weight_to, memory.range(num_sums * sizeof(double), 0), num_sums};
+    batch.run({kernel});
+    const UpdateJob &job = batch.jobs[0];
+    u64 num_sums = 2 * ((job.len + KV_NORM_BLOCK - 1) / KV_NORM_BLOCK);
+    PairArgs pairs = {job.weight_to, batch.memory.range(num_sums * sizeof(double), 0), num_sums};
     run(kv_add_in_pairs, &pairs);
 }
 
 template <class T, class Code> static void fuzz_codes(Kernel quantize, Kernel dequantize) {
     const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
-    Memory memory;
-    std::vector<QuantizeJob> values;
-    std::vector<DequantizeJob> sums;
-    std::vector<u64> codes;
     const u64 tile = KV_CODE_VECTORS * Lanes<T>::COUNT * KV_THREADS;
-    u64 num_value_tiles = 0, num_tiles = 0;
+    Batch<QuantizeJob> values;
+    Batch<DequantizeJob> sums;
+    std::vector<u64> &codes = sums.list;
     for (u64 count = 1 + below(4); count > 0; count--) {
-        u64 len = random_len(), num_bytes = num_code_bytes<Code>(len);
-        bool is_aligned = below(2) != 0;
-        u64 beyond = is_aligned ? 0 : 1 + below(3);
-        auto range = [&](u64 of) { return memory.range(len * of, beyond * of % 16); };
-        u64 residual = range(number), made = memory.range(num_bytes, below(4) * 4);
-        values.push_back(
-            {num_value_tiles, len, range(size), residual, below(2) ? residual : range(number), made, 0.5, is_aligned, 0});
-        sums.push_back({num_tiles, len, range(size), 0.5, (u32)codes.size(), 1 + (u32)below(9), is_aligned, 0});
+        Ranges ranges = {values.memory, random_len()};
+        u64 len = ranges.len, num_bytes = num_code_bytes<Code>(len);
+        u64 residual = ranges.of(number), made = values.memory.range(num_bytes, below(4) * 4);
+        values.jobs.push_back({values.num_tiles, len, ranges.of(size), residual,
+                               below(2) ? residual : ranges.of(number), made, 0.5, ranges.is_aligned, 0});
+        sums.jobs.push_back({sums.num_tiles, len, ranges.of(size), 0.5, (u32)codes.size(), 1 + (u32)below(9),
+                             ranges.is_aligned, 0});
         codes.push_back(made);
-        for (u32 n = 1; n < sums.back().num_addends; n++) codes.push_back(memory.range(num_bytes, below(16)));
-        num_value_tiles += (num_bytes + KV_THREADS - 1) / KV_THREADS;
-        num_tiles += (len + tile - 1) / tile;
+        for (u32 n = 1; n < sums.jobs.back().num_addends; n++)
+            codes.push_back(sums.memory.range(num_bytes, below(16)));
+        values.num_tiles += (num_bytes + KV_THREADS - 1) / KV_THREADS;
+        sums.num_tiles += (len + tile - 1) / tile;
     }
-    BatchArgs<QuantizeJob> one = {values.data(), nullptr, num_value_tiles, (u32)values.size(), 0};
-    run(quantize, &one);
-    BatchArgs<DequantizeJob> other = {sums.data(), codes.data(), num_tiles, (u32)sums.size(), 0};
-    run(dequantize, &other);
+    values.run({quantize});
+    sums.run({dequantize});
 }
 
 static void fuzz_cast(Kernel kernel, u64 from_size, u64 to_size) {
     Memory memory;
-    u64 len = random_len();
-    bool is_aligned = below(2) != 0;
-    u64 beyond = is_aligned ? 0 : 1 + below(3);
-    auto range = [&](u64 of) { return memory.range(len * of, beyond * of % 16); };
-    CastArgs args = {range(from_size), range(to_size), len, is_aligned, 0};
+    Ranges ranges = {memory, random_len()};
+    CastArgs args = {ranges.of(from_size), ranges.of(to_size), ranges.len, ranges.is_aligned, 0};
     run(kernel, &args);
 }
 
@@ -265,58 +268,49 @@ static u32 random_unit(u64 size, u64 &beyond) {
 }
 
 static void fuzz_sum_rows(Kernel kernel, u64 size) {
-    Memory memory;
-    std::vector<RowSumJob> jobs;
-    std::vector<u64> lists;
-    u64 num_tiles = 0;
+    Batch<RowSumJob> batch;
     for (u64 count = 1 + below(4); count > 0; count--) {
-        u64 first_tile = num_tiles, beyond;
+        u64 first_tile = batch.num_tiles, beyond;
         u32 unit = random_unit(size, beyond);
-        RowCut cut = random_cut(unit, num_tiles);
+        RowCut cut = random_cut(unit, batch.num_tiles);
         u64 row_bytes = cut.num_units * unit * size, place = beyond * size % 16;
-        RowAddends addends = random_addends(memory, lists, cut.num_rows, row_bytes, place);
-        jobs.push_back({first_tile, cut, addends, memory.range(cut.num_rows * row_bytes, place)});
+        RowAddends addends = random_addends(batch.memory, batch.list, cut.num_rows, row_bytes, place);
+        batch.jobs.push_back({first_tile, cut, addends, batch.memory.range(cut.num_rows * row_bytes, place)});
     }
-    BatchArgs<RowSumJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
-    run(kernel, &args);
+    batch.run({kernel});
 }
 
 static void fuzz_scatter_rows() {
-    Memory memory;
-    std::vector<RowScatterJob> jobs;
-    std::vector<u64> lists;
-    u64 num_tiles = 0;
+    Batch<RowScatterJob> batch;
     for (u64 count = 1 + below(4); count > 0; count--) {
-        u64 first_tile = num_tiles;
+        u64 first_tile = batch.num_tiles;
         u32 unit = 1u << below(5);
-        RowCut cut = random_cut(unit, num_tiles);
+        RowCut cut = random_cut(unit, batch.num_tiles);
         u64 row_bytes = cut.num_units * unit;
         std::vector<u64> indices = random_indices(below(cut.num_rows + 1));
         while (indices.size() > 1 && indices[indices.size() - 2] >= cut.num_rows) indices.pop_back();
-        u64 number = indices.size() - 1, rows = memory.range(number * row_bytes, below(3) * unit);
-        u64 dst = memory.range(cut.num_rows * row_bytes, below(3) * unit);
-        jobs.push_back({first_tile, cut, rows, dst, (u32)lists.size(), (u32)number});
-        lists.insert(lists.end(), indices.begin(), indices.end() - 1);
+        u64 number = indices.size() - 1, rows = batch.memory.range(number * row_bytes, below(3) * unit);
+        u64 dst = batch.memory.range(cut.num_rows * row_bytes, below(3) * unit);
+        batch.jobs.push_back({first_tile, cut, rows, dst, (u32)batch.list.size(), (u32)number});
+        batch.list.insert(batch.list.end(), indices.begin(), indices.end() - 1);
     }
-    BatchArgs<RowScatterJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
-    run(kv_scatter_rows, &args);
+    batch.run({kv_scatter_rows});
 }
 
 // Runs updates of rows, with states for elements or for rows.
-template <class T> static void fuzz_update_rows(std::vector<Kernel> kernels, u32 num_states, bool is_rowwise) {
+template <class T>
+static void fuzz_update_rows(const std::vector<Kernel> &kernels, u32 num_states, bool is_rowwise) {
     const u64 size = sizeof(T), number = sizeof(typename Arithmetic<T>::Number);
-    Memory memory;
-    std::vector<RowUpdateJob> jobs;
-    std::vector<u64> lists;
-    u64 num_tiles = 0;
+    Batch<RowUpdateJob> batch;
+    Memory &memory = batch.memory;
     for (u64 count = 1 + below(4); count > 0; count--) {
         RowUpdateJob job = {};
-        job.first_tile = num_tiles;
+        job.first_tile = batch.num_tiles;
         u64 beyond;
         u32 unit = random_unit(size, beyond);
-        job.cut = random_cut(unit, num_tiles);
+        job.cut = random_cut(unit, batch.num_tiles);
         u64 row_len = job.cut.num_units * unit;
-        job.addends = random_addends(memory, lists, job.cut.num_rows, row_len * size, beyond * size % 16);
+        job.addends = random_addends(memory, batch.list, job.cut.num_rows, row_len * size, beyond * size % 16);
         std::vector<u64> indices = random_indices(job.cut.num_rows);
         auto range = [&](u64 of) { return memory.range(indices.back() * row_len * of, beyond * of % 16); };
         job.weight = range(size);
@@ -325,23 +319,21 @@ template <class T> static void fuzz_update_rows(std::vector<Kernel> kernels, u32
             job.states[n] =
                 is_rowwise && n >= num_masters ? memory.range(indices.back() * number, 0) : range(number);
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
-        job.first_index = (u32)lists.size();
-        lists.insert(lists.end(), indices.begin(), indices.end() - 1);
-        jobs.push_back(job);
+        job.first_index = (u32)batch.list.size();
+        batch.list.insert(batch.list.end(), indices.begin(), indices.end() - 1);
+        batch.jobs.push_back(job);
     }
-    BatchArgs<RowUpdateJob> args = {jobs.data(), memory.list(lists), num_tiles, (u32)jobs.size(), 0};
-    for (Kernel kernel : kernels) run(kernel, &args);
+    batch.run(kernels);
 }
 
 // Runs every operation by its code, and invalid codes. Divisors may be 0.
 static void fuzz_operations(Kernel binary, Kernel unary, Kernel clip, u64 size) {
     for (u32 op = 0; op < 18; op++) {
         Memory memory;
-        u64 len = random_len();
-        u32 is_aligned = (u32)below(2), is_scalar = (u32)below(2);
-        u64 beyond = is_aligned ? 0 : 1 + below(3);
-        auto range = [&]() { return memory.range(len * size, beyond * size % 16); };
-        u64 from = range(), to = below(2) ? from : range(), rhs = is_scalar ? below(3) : range();
+        Ranges ranges = {memory, random_len()};
+        u64 len = ranges.len, from = ranges.of(size), to = below(2) ? from : ranges.of(size);
+        u32 is_aligned = ranges.is_aligned, is_scalar = (u32)below(2);
+        u64 rhs = is_scalar ? below(3) : ranges.of(size);
         BinaryArgs two = {from, to, rhs, len, op, is_scalar, (u32)below(2), is_aligned};
         run(binary, &two);
         UnaryArgs one = {from, to, len, op, is_aligned};
