@@ -29,6 +29,13 @@ impl<'a, T: Element> InOutSlice<'a, T> {
         }
     }
 
+    /// Returns the elements of the destination.
+    pub(super) fn into_dst(self) -> &'a mut [T] {
+        match self {
+            Self::InPlace(elements) | Self::Into(_, elements) => elements,
+        }
+    }
+
     /// Returns the destination of a block, filled with the old elements.
     pub(super) fn block(&mut self, start: usize, end: usize) -> &mut [T] {
         match self {

@@ -69,7 +69,7 @@ impl Split for UpdatePiece<'_> {
 /// The states of a step, as bytes.
 pub(super) type States<'a> = [Option<InOutSlice<'a, u8>>; MAX_STATES];
 
-/// Splits the states at the weight's element `middle`.
+/// Splits the numbers of each state at `middle`.
 pub(super) fn split_states(
     states: States<'_>,
     dtype: DType,
@@ -91,7 +91,7 @@ impl RuleVisitor for UpdatePiece<'_> {
         with_float!(self.dtype,
             full A => self.run_full::<A, R, N>(),
             half H => self.run_half::<H, R, N>(),
-            integer => Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
+            integer => Err(wrong_dtype(self.dtype))
         )
     }
 }
@@ -111,7 +111,7 @@ impl UpdatePiece<'_> {
         let step = step_of::<f32, R, N>(&self.rule)?;
         let mut states = self.states.into_iter().flatten();
         let master = states.next().ok_or_else(wrong_state)?.cast::<f32>()?;
-        let (InOutSlice::InPlace(weight) | InOutSlice::Into(_, weight)) = self.weight.cast()?;
+        let weight = self.weight.cast::<T>()?.into_dst();
         if weight.len() != master.len() {
             return Err(wrong_state());
         }
@@ -143,6 +143,10 @@ pub(super) fn states_of<'a, A: Real, const N: usize>(
         return Err(wrong_state());
     }
     Ok(states.map(|state| state.unwrap_or(InOutSlice::InPlace(&mut []))))
+}
+
+pub(super) fn wrong_dtype(dtype: DType) -> Error {
+    Error::Internal(format!("an optimizer step on {dtype} weights"))
 }
 
 pub(super) fn wrong_state() -> Error {

@@ -1,15 +1,17 @@
 //! Steps of rules whose state belongs to rows: the mean square of a row, its new state, and its elements.
 
 use super::sum::{Addends, RowFold, SumBuffer};
-use super::update::{GradientBuffers, sum_full, sum_half};
-use super::{RowPart, RowParts, WithRanges, wrong_rows};
+use super::update::{GradientBuffers, SumPart, sum_full, sum_half};
+use super::{RowParts, WithRanges, wrong_rows};
 use crate::backend::RowUpdateJob;
 use crate::cpu::half::{Half, HalfWeight};
 use crate::cpu::in_out::InOutSlice;
 use crate::cpu::memory::bytes_mut;
 use crate::cpu::sum::BLOCK as PART;
 use crate::cpu::threads::{Job, Split};
-use crate::cpu::update::{states_of, step_block, step_of, wrong_state};
+use crate::cpu::update::{
+    States, split_states, states_of, step_block, step_of, wrong_dtype, wrong_state,
+};
 use crate::fallible;
 use crate::norm::{BLOCK, COLUMNS, PairSum, add_in_pairs};
 use crate::rule::{MAX_STATES, Real, RowFormula, RowVisitor, UpdateRule};
@@ -102,7 +104,7 @@ pub(in crate::cpu) struct RowwisePiece<'a> {
     base: usize,
     weight: InOutSlice<'a, u8>,
     master: Option<InOutSlice<'a, u8>>,
-    states: [Option<InOutSlice<'a, u8>>; MAX_STATES],
+    states: States<'a>,
 }
 
 impl Split for RowwisePiece<'_> {
@@ -123,13 +125,7 @@ impl Split for RowwisePiece<'_> {
         let (weight, right_weight) = self.weight.split_at(cut * row_len * self.dtype.size());
         let master = self.master.map(|master| master.split_at(cut * row_len * arithmetic));
         let (master, right_master) = master.unzip();
-        let mut states = [const { None }; MAX_STATES];
-        let mut right_states = [const { None }; MAX_STATES];
-        for (slot, (left, right)) in
-            self.states.into_iter().zip(states.iter_mut().zip(&mut right_states))
-        {
-            (*left, *right) = slot.map(|state| state.split_at(cut * arithmetic)).unzip();
-        }
+        let (states, right_states) = split_states(self.states, self.dtype, cut);
         let (rule, dtype, gradient) = (self.rule, self.dtype, self.gradient);
         let right = Self {
             rule,
@@ -151,11 +147,10 @@ impl RowVisitor for RowwisePiece<'_> {
     type Output = Result<()>;
 
     fn visit<R: RowFormula<N>, const N: usize>(self) -> Result<()> {
-        let dtype = self.dtype;
-        with_float!(dtype,
+        with_float!(self.dtype,
             full A => self.run_full::<A, R, N>(),
             half H => self.run_half::<H, R, N>(),
-            integer => Err(Error::Internal(format!("an optimizer step on {dtype} weights")))
+            integer => Err(wrong_dtype(self.dtype))
         )
     }
 }
@@ -182,14 +177,11 @@ impl RowwisePiece<'_> {
     fn run_half<T: Half + RowFold, R: RowFormula<N>, const N: usize>(self) -> Result<()> {
         let rows = Rows::new(&self, sum_half::<T>);
         let Self { rule, weight, master, states, .. } = self;
-        let (InOutSlice::InPlace(weight) | InOutSlice::Into(_, weight)) = weight.cast()?;
+        let weight = weight.cast::<T>()?.into_dst();
         let master = master.ok_or_else(wrong_state)?.cast()?;
         rows.run::<R, N>(&rule, master, Some(T::weight(weight)), states)
     }
 }
-
-/// How a part of a row of the gradient is made.
-type Sum<'a, A> = fn(&Addends<'a>, &RowPart, &mut GradientBuffers, &mut [A]) -> Result<()>;
 
 /// The rows of a piece, typed. Half precision shares the code of its arithmetic.
 struct Rows<'a, A> {
@@ -197,11 +189,11 @@ struct Rows<'a, A> {
     gradient: Addends<'a>,
     first: usize,
     base: usize,
-    sum: Sum<'a, A>,
+    sum: SumPart<'a, A>,
 }
 
 impl<'a, A: Real> Rows<'a, A> {
-    fn new(piece: &RowwisePiece<'a>, sum: Sum<'a, A>) -> Self {
+    fn new(piece: &RowwisePiece<'a>, sum: SumPart<'a, A>) -> Self {
         let RowwisePiece { indices, gradient, first, base, .. } = *piece;
         Self { indices, gradient, first, base, sum }
     }
@@ -211,7 +203,7 @@ impl<'a, A: Real> Rows<'a, A> {
         rule: &UpdateRule,
         mut weight: InOutSlice<'_, A>,
         mut rounded: Option<HalfWeight<'_>>,
-        states: [Option<InOutSlice<'_, u8>>; MAX_STATES],
+        states: States<'_>,
     ) -> Result<()> {
         let step = step_of::<A, R, N>(rule)?;
         let mut states = states_of::<A, N>(states.into_iter().flatten())?;

@@ -8,7 +8,9 @@ use crate::cpu::in_out::InOutSlice;
 use crate::cpu::memory::bytes_mut;
 use crate::cpu::sum::BLOCK;
 use crate::cpu::threads::{Job, Split};
-use crate::cpu::update::{States, split_states, states_of, step_block, step_of, wrong_state};
+use crate::cpu::update::{
+    States, split_states, states_of, step_block, step_of, wrong_dtype, wrong_state,
+};
 use crate::rule::{MAX_STATES, Real, Rule, RuleVisitor, Step, UpdateRule};
 use crate::types::{DType, Error, Result, with_float};
 
@@ -110,7 +112,7 @@ impl RuleVisitor for RowUpdatePiece<'_> {
         with_float!(self.dtype,
             full A => self.run_full::<A, R, N>(),
             half H => self.run_half::<H, R, N>(),
-            integer => Err(Error::Internal(format!("an optimizer step on {} weights", self.dtype)))
+            integer => Err(wrong_dtype(self.dtype))
         )
     }
 }
@@ -138,7 +140,7 @@ impl<'a> RowUpdatePiece<'a> {
         let mut states = self.states.into_iter().flatten();
         let master = states.next().ok_or_else(wrong_state)?.cast()?;
         let states = states_of(states)?;
-        let (InOutSlice::InPlace(weight) | InOutSlice::Into(_, weight)) = self.weight.cast()?;
+        let weight = self.weight.cast::<T>()?.into_dst();
         if weight.len() != master.len() {
             return Err(wrong_state());
         }
@@ -146,6 +148,10 @@ impl<'a> RowUpdatePiece<'a> {
         Update { step, merge, offsets, rounded, weight: master, states }.run(start, len)
     }
 }
+
+/// Sums a part of a row of the gradient and rounds the sum to the gradient's dtype.
+pub(super) type SumPart<'a, A> =
+    fn(&Addends<'a>, &RowPart, &mut GradientBuffers, &mut [A]) -> Result<()>;
 
 pub(super) fn sum_full<A: RowFold>(
     addends: &Addends<'_>,
@@ -179,7 +185,7 @@ pub(super) struct GradientBuffers {
 /// The gradient, and how a part of a row of it is made.
 struct Merge<'a, A> {
     addends: Addends<'a>,
-    sum: fn(&Addends<'a>, &RowPart, &mut GradientBuffers, &mut [A]) -> Result<()>,
+    sum: SumPart<'a, A>,
 }
 
 /// Where the elements of the gradient belong.
