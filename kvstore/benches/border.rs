@@ -1,4 +1,4 @@
-//! What does a call cost that the JVM makes too? `make bench-jvm` shows both side by side.
+//! Measures calls that the JVM benchmark makes, too. `make bench-jvm` compares both.
 
 #![allow(
     clippy::disallowed_macros,
@@ -16,7 +16,7 @@ use common::constant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use kvstore::{DType, Key, NDArray, OnExisting, Pairs, Store, create};
 
-/// As in `clojure/bench`.
+/// The same number as in `clojure/bench`.
 const NUM_KEYS: usize = 1000;
 const LEN: usize = 64;
 

@@ -1,5 +1,5 @@
-//! What does a snapshot cost, how fast is a checkpoint beside a plain write, and how much slower are pushes while
-//! one is written?
+//! Measures snapshots, checkpoints beside a plain write of the same size, and pushes while a
+//! checkpoint is written.
 
 #![allow(
     clippy::disallowed_macros,
@@ -21,7 +21,7 @@ use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_
 use kvstore::{DType, NDArray, Optimizer, Store, create};
 
 const NUM_KEYS: usize = 16;
-/// The elements of a key: 1 GiB in all.
+/// The number of elements per key. All keys together have 1 GiB.
 const LENGTH: usize = (1 << 30) / 4 / NUM_KEYS;
 
 fn store_of(num_keys: usize, length: usize) -> (Store, Vec<String>) {
@@ -50,7 +50,7 @@ fn snapshots(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Writes as many bytes as fast as the disk takes them.
+/// Writes `num_bytes` bytes to a file as fast as possible, as the baseline.
 fn write_plainly(path: &Path, num_bytes: u64, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     let mut left = usize::try_from(num_bytes).expect("less than the address space");

@@ -1,4 +1,4 @@
-//! How fast are values compressed, beside a copy of the same value?
+//! Measures the compression of values, beside a copy of the same value.
 
 #![allow(
     clippy::disallowed_macros,
@@ -22,7 +22,7 @@ use kvstore_core::{Backend, CpuBackend, Scalar};
 
 const NAMES: [&str; 2] = ["2bit", "1bit"];
 
-/// What a push does, to one value and to four.
+/// Measures compressed pushes of one value and of four.
 fn pushes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("push of 64 MiB f32");
     group.sample_size(20);
@@ -37,7 +37,7 @@ fn pushes(criterion: &mut Criterion) {
                 .set_gradient_compression(name, Compression::DEFAULT_THRESHOLD)
                 .expect("a compression");
             let gradients = constants(num_values, LARGE, DType::F32, 0.2);
-            // The values alone, which are what has to be compressed.
+            // Count only the values, because compression reads each of them.
             group.throughput(Throughput::Bytes((num_values * size) as u64));
             group.bench_function(format!("{name}, {num_values} values"), |bencher| {
                 bencher.iter(|| store.push("w", &gradients[..]).expect("a known key"));
@@ -47,7 +47,7 @@ fn pushes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What a backend does, to a value of each dtype. The copy is its own.
+/// Measures the kernels of the CPU backend for each dtype, beside the backend's own copy.
 fn kernels(criterion: &mut Criterion) {
     for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
         let mut group = criterion.benchmark_group(format!("kernels on 64 MiB {dtype}"));

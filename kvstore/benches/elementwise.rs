@@ -1,4 +1,4 @@
-//! How fast are operations of one element each, beside a copy of as many bytes?
+//! Measures elementwise operations, beside a copy of the same number of bytes.
 
 #![allow(
     clippy::disallowed_macros,
@@ -14,10 +14,10 @@ use common::{LARGE, constant, copy};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kvstore::{BinaryOp, DType, NDArray, Result, Scalar, UnaryOp};
 
-/// An operation that makes a new array of two, or of the first one alone.
+/// An operation that returns a new array, computed from both arrays or from the first one only.
 type Operation = fn(&NDArray, &NDArray) -> Result<NDArray>;
 
-/// Operations with the number of arrays that they read.
+/// The operations, with the number of arrays that each reads.
 const OPERATIONS: [(&str, usize, Operation); 14] = [
     ("a + b", 2, |a, b| a.binary(BinaryOp::Add, b)),
     ("a > b", 2, |a, b| a.binary(BinaryOp::Greater, b)),

@@ -1,4 +1,4 @@
-//! What does a pull of a large value cost: shared, and converted?
+//! Measures pulls of a large value, with shared memory and with conversion.
 
 #![allow(
     clippy::disallowed_macros,

@@ -1,6 +1,7 @@
-//! How much cheaper is it to push the rows of an embedding that a batch touches than a dense gradient?
+//! Compares row-sparse pushes to an embedding with dense pushes.
 //!
-//! A million rows of 64 floats, of which a step touches ten thousand: a quarter of them in each of four values.
+//! The embedding has a million rows of 64 floats. A step changes ten thousand rows, a quarter of
+//! them in each of four values.
 
 #![allow(missing_docs, reason = "made by criterion's macros")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
@@ -10,10 +11,10 @@ use kvstore::{DType, Device, Optimizer, RowSparse, Store, create, full};
 
 const SHAPE: [usize; 2] = [1_000_000, 64];
 const NUM_VALUES: usize = 4;
-/// Of each value.
+/// The number of rows of each value.
 const TOUCHED: usize = 10_000 / NUM_VALUES;
 
-/// Row numbers that look random, some of them more than once, as of tokens in a batch.
+/// Returns pseudo-random row indices with duplicates, like the tokens of a batch.
 fn ids(seed: u64) -> Vec<i64> {
     let mut state = seed;
     let next = || {

@@ -1,4 +1,4 @@
-//! What does a call with a thousand small keys cost, and what a call with one?
+//! Measures calls with a thousand small keys and calls with one.
 
 #![allow(
     clippy::disallowed_macros,

@@ -1,4 +1,4 @@
-//! How fast are the values of a key summed, beside a copy of as many bytes?
+//! Measures sums of the values of a key, beside a copy of the same number of bytes.
 
 #![allow(
     clippy::disallowed_macros,

@@ -1,4 +1,4 @@
-//! How fast is a step of each optimizer on the sum of four values, beside a copy?
+//! Measures a step of each optimizer on the sum of four values, beside a copy.
 
 #![allow(
     clippy::disallowed_macros,
@@ -14,15 +14,19 @@ use common::{LARGE, constants, copy};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kvstore::{DType, Optimizer, create};
 
-/// Bytes of an element that a step reads and writes: four gradients, the weight, and its state.
+/// Returns the bytes that a step reads and writes per element: it reads four gradients, and reads
+/// and writes the weight and its states.
 fn bytes_per_element(num_states: usize) -> usize {
     4 * (4 + 2 + 2 * num_states)
 }
 
-/// The same for the two passes of a layer-wise step with as few bytes as possible. LARS: gradients and
-/// weight are read and the sum written, then sum, weight and momentum are read and two of them written.
-/// LAMB: gradients, weight and state are read and the state written, then all but the gradients are read and
-/// the weight written.
+/// The bytes per element of layer-wise optimizers, for two passes that move as few bytes as
+/// possible.
+///
+/// - LARS reads gradients and weight and writes the sum; then it reads sum, weight and momentum,
+///   and writes weight and momentum.
+/// - LAMB reads gradients, weight and states and writes the states; then it reads weight and
+///   states, and writes the weight.
 const LAYERWISE: [(&str, usize); 2] =
     [("lars", 4 * (4 + 1 + 1 + 3 + 2)), ("lamb", 4 * (4 + 3 + 2 + 3 + 1))];
 

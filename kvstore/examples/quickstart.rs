@@ -12,20 +12,20 @@ fn main() -> Result<()> {
     store.pull("3", &out)?;
     println!("initialised      {:?}", out.to_vec::<f32>()?);
 
-    // One key, three values, from three devices: they are summed.
+    // The store sums three values from three devices.
     let replicas: Vec<_> =
         (0..3).map(|i| ones(shape, DType::F32, Device::cpu(i))).collect::<Result<_>>()?;
     store.push("3", &replicas)?;
     store.pull("3", &out)?;
     println!("sum of three     {:?}", out.to_vec::<f32>()?);
 
-    // An updater decides what a push does to the stored value.
+    // An updater changes the stored value on each push.
     store.set_updater(|_key, pushed, stored| Ok(stored.add_assign(&pushed.mul_scalar(2)?)?))?;
     store.push("3", &replicas)?;
     store.pull("3", &out)?;
     println!("updated by 2 * 3 {:?}", out.to_vec::<f32>()?);
 
-    // Or an optimizer runs on the store, in one pass with the sum.
+    // An optimizer runs on the store, in one pass with the sum.
     store.set_optimizer(Optimizer::sgd().with("learning_rate", 0.1)?.with("momentum", 0.9)?)?;
     for _ in 0..2 {
         store.push("3", &replicas)?;

@@ -1,4 +1,4 @@
-//! Making arrays on the devices of this process.
+//! Functions that create arrays on the devices of this process.
 
 use std::ops;
 use std::path::Path;
@@ -13,8 +13,9 @@ use crate::runtime::backends;
 /// Returns an array with every element set to `value`.
 ///
 /// # Errors
-/// [`DeviceUnavailable`](crate::Error::DeviceUnavailable),
-/// [`OutOfMemory`](crate::Error::OutOfMemory).
+/// - [`DeviceUnavailable`](crate::Error::DeviceUnavailable) if the device is not available.
+/// - [`OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if the size in bytes overflows.
 pub fn full(
     shape: impl Into<Shape>,
     value: impl Into<Scalar>,
@@ -25,12 +26,18 @@ pub fn full(
     Tensor::full(backends(), device, spec, value.into()).map(NDArray::new)
 }
 
-/// Returns an array of zeros; see [`full`].
+/// Returns an array of zeros.
+///
+/// # Errors
+/// - Those of [`full`].
 pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDArray> {
     full(shape, 0, dtype, device)
 }
 
-/// Returns an array of ones; see [`full`].
+/// Returns an array of ones.
+///
+/// # Errors
+/// - Those of [`full`].
 pub fn ones(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDArray> {
     full(shape, 1, dtype, device)
 }
@@ -45,8 +52,9 @@ pub fn ones(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDA
 /// ```
 ///
 /// # Errors
-/// [`LengthMismatch`](crate::Error::LengthMismatch) when the shape has not as many elements, and
-/// those of [`full`].
+/// - Those of [`full`].
+/// - [`LengthMismatch`](crate::Error::LengthMismatch) if the shape needs another number of
+///   elements.
 pub fn array<T: Element>(
     elements: &[T],
     shape: impl Into<Shape>,
@@ -55,9 +63,11 @@ pub fn array<T: Element>(
     Tensor::from_slice(backends(), device, shape, elements).map(NDArray::new)
 }
 
-/// Returns an array with `num_elements` elements in row-major order, which `lend` shows a piece after the
-/// other: it calls the function that it is given with the elements of the range. So elements that can only be
-/// seen for a moment are copied once.
+/// Returns an array with `num_elements` elements in row-major order, which `lend` provides in
+/// pieces.
+///
+/// For each piece, `lend` receives a range of elements and a function, and calls the function with
+/// these elements. So elements that can be borrowed for a short time only are copied once.
 ///
 /// ```
 /// use kvstore::{Device, Error, array_from};
@@ -70,8 +80,11 @@ pub fn array<T: Element>(
 /// ```
 ///
 /// # Errors
-/// [`LengthMismatch`](crate::Error::LengthMismatch) when the shape has not as many elements, those of
-/// [`full`], and what `lend` returns.
+/// - Those of [`full`].
+/// - [`LengthMismatch`](crate::Error::LengthMismatch) if the shape needs another number of
+///   elements, or a piece does not have as many elements as its range.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if `lend` does not call the function.
+/// - The error of `lend`.
 pub fn array_from<T: Element, E: From<Error>>(
     num_elements: usize,
     shape: impl Into<Shape>,
@@ -84,21 +97,23 @@ pub fn array_from<T: Element, E: From<Error>>(
 /// Returns an array with these bytes: row-major elements in the machine's byte order.
 ///
 /// # Errors
-/// [`LengthMismatch`](crate::Error::LengthMismatch) when the spec has not as many bytes, and those
-/// of [`full`].
+/// - Those of [`full`].
+/// - [`LengthMismatch`](crate::Error::LengthMismatch) if the spec needs another number of bytes.
 pub fn from_bytes(bytes: &[u8], spec: TensorSpec, device: Device) -> Result<NDArray> {
     Tensor::from_bytes(backends(), device, spec, bytes).map(NDArray::new)
 }
 
-/// Returns the numbers from `start` to `stop`, itself not among them, each `repeat` times.
+/// Returns the numbers from `start` up to, but not including, `stop`, each `repeat` times.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::Error::InvalidArgument) when there are none, and those of [`full`].
+/// - Those of [`full`].
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if the range is empty.
 pub fn arange(range: Range, dtype: DType, device: Device) -> Result<NDArray> {
     kvstore_core::arange(backends(), device, dtype, &range).map(NDArray::new)
 }
 
-/// Reads a file of arrays, as MXNet and [`ArrayList::write`] write it. Arrays go to `cpu(0)`.
+/// Reads a file of arrays that MXNet or [`ArrayList::write`] has written. The arrays are on
+/// `cpu(0)`.
 ///
 /// ```
 /// use kvstore::{ArrayList, DType, Device, ones, read_arrays};
@@ -112,7 +127,8 @@ pub fn arange(range: Range, dtype: DType, device: Device) -> Result<NDArray> {
 /// ```
 ///
 /// # Errors
-/// [`Io`](crate::Error::Io), [`Corrupt`](crate::Error::Corrupt).
+/// - [`Io`](crate::Error::Io) if the file cannot be read.
+/// - [`Corrupt`](crate::Error::Corrupt) if the file is damaged.
 pub fn read_arrays(path: impl AsRef<Path>) -> Result<ArrayList> {
     ArrayList::read(backends(), path)
 }
@@ -132,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn pieces_stand_one_after_the_other() {
+    fn pieces_are_concatenated() {
         let array = counted(LEN, usize::MAX).unwrap();
         let expected: Vec<i32> = (0..i32::try_from(LEN).unwrap()).collect();
         assert_eq!(array.to_vec::<i32>().unwrap(), expected);
     }
 
     #[test]
-    fn elements_that_are_missing_are_an_error() {
+    fn missing_elements_are_an_error() {
         let code = |array: Result<NDArray>| array.unwrap_err().code();
         assert_eq!(code(counted(LEN - 1, usize::MAX)), ErrorCode::LengthMismatch);
         assert_eq!(code(counted(LEN, 3)), ErrorCode::LengthMismatch);
@@ -149,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_lender_comes_back() {
+    fn the_error_of_lend_is_returned() {
         let failed = array_from(1, [1], Device::cpu(0), |_, _: &mut dyn FnMut(&[f32]) -> _| {
             Err(Error::invalid("not today"))
         });

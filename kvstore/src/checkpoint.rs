@@ -1,4 +1,5 @@
-//! What a [`Store`] does with all it holds: snapshots, checkpoints, files of optimizer states.
+//! Operations on the complete contents of a [`Store`]: snapshots, checkpoints, files of optimizer
+//! states.
 
 use std::path::Path;
 
@@ -8,9 +9,9 @@ use crate::runtime::backends;
 use crate::store::Store;
 
 impl Store {
-    /// Returns all that the store holds at one moment, without a copy of it: values, the optimizer with its
-    /// states and counts, the compression with its residuals. A push of several keys by another thread is in it
-    /// whole or not at all.
+    /// Returns the complete contents of the store at one moment, without a copy: values, the
+    /// optimizer with its states and counts, the compression with its residuals. The snapshot
+    /// contains a concurrent push of several keys completely or not at all.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones, zeros};
@@ -24,23 +25,24 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Poisoned`](crate::Error::Poisoned), [`InvalidArgument`](crate::Error::InvalidArgument) from
-    /// inside an updater of this store.
+    /// - Those of [`Store::check_process`] and [`KvStore::snapshot`](crate::KvStore::snapshot).
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.inner()?.snapshot()
     }
 
-    /// Makes the store hold what the snapshot does and nothing else: the next steps give the bits that they would
-    /// have given then. Keys that were made since are gone.
+    /// Replaces the contents of the store by those of the snapshot. The next steps give the same
+    /// bits that they would have given when the snapshot was taken. Keys that were initialised
+    /// later are removed.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) from inside an updater of this store.
+    /// - Those of [`Store::check_process`] and [`KvStore::rollback`](crate::KvStore::rollback).
     pub fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         self.inner()?.rollback(snapshot)
     }
 
-    /// Begins to write all that the store holds to a file, and returns at once: see [`Checkpoint`]. What is
-    /// pushed meanwhile is not in it. At every moment the old file or the new one is there and whole.
+    /// Starts to write the complete contents of the store to a file in the background, and returns
+    /// at once; see [`Checkpoint`]. Later pushes are not in the file. At every moment the path
+    /// has either the complete old file or the complete new one.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones};
@@ -60,35 +62,38 @@ impl Store {
     /// returns, call [`Checkpoint::wait`] or [`finish_checkpoints`].
     ///
     /// # Errors
-    /// Those of [`Store::snapshot`] and [`Checkpoint::begin`]; what goes wrong with the file is an error of
-    /// [`Checkpoint::wait`].
+    /// - Those of [`Store::snapshot`] and [`Checkpoint::begin`]. [`Checkpoint::wait`] returns the
+    ///   errors of writing the file.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
         Checkpoint::begin(&self.snapshot()?, path)
     }
 
-    /// Makes the store hold what the one did whose checkpoint the file is, and nothing else: the next steps give
-    /// the same bits. When anything is wrong with the file the store is as it was.
+    /// Replaces the contents of the store by those of the checkpoint. The next steps give the same
+    /// bits that the saved store would have given. If the call fails, the store is unchanged.
     ///
-    /// Processes that share the store all call this. Those that cannot read the file get what is in it from the first one
-    /// that can, so it need not be on every machine.
+    /// If processes share the store, all of them must call this. Those that cannot read the file
+    /// get its contents from the first process that can, so the file need not be on every machine.
     ///
-    /// A file cannot hold an updater. The store of one whose checkpoint had an updater needs its own before.
+    /// A file cannot contain an updater. If the saved store had one, set an updater first.
     ///
     /// # Errors
-    /// [`Io`](crate::Error::Io), [`Corrupt`](crate::Error::Corrupt),
-    /// [`OutOfMemory`](crate::Error::OutOfMemory), [`InvalidArgument`](crate::Error::InvalidArgument)
-    /// without an updater where one is needed.
+    /// - [`Io`](crate::Error::Io) if the file cannot be read.
+    /// - [`Corrupt`](crate::Error::Corrupt) if the file is damaged.
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the saved store had an updater and
+    ///   this store has none.
     pub fn restore(&self, path: impl AsRef<Path>) -> Result<()> {
         let own = Snapshot::read(backends(), path);
         self.rollback(&self.inner()?.share_snapshot(own)?)
     }
 
-    /// Writes the states of the optimizer to a file, and with `dump_optimizer` the optimizer with its
-    /// hyper-parameters too.
+    /// Writes the optimizer states of all keys to a file. `dump_optimizer` includes the optimizer
+    /// with its hyper-parameters.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) when no optimizer is set,
-    /// [`Io`](crate::Error::Io), and those of [`Store::snapshot`].
+    /// - Those of [`Store::snapshot`].
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if no optimizer is set.
+    /// - [`Io`](crate::Error::Io) if the file cannot be written.
     pub fn save_optimizer_states(
         &self,
         path: impl AsRef<Path>,
@@ -97,14 +102,17 @@ impl Store {
         self.snapshot()?.write_optimizer_states(path, dump_optimizer)
     }
 
-    /// Gives the keys of a file the states in it, and sets the optimizer if it was dumped. Keys that are not in
-    /// it begin anew. The next update of each key gives the bits that it would have given then.
+    /// Sets the optimizer states of the keys in the file, and the optimizer if the file contains
+    /// one. The states of other keys start anew. The next update of each key gives the same bits as
+    /// in the saved store. A failed call changes nothing.
     ///
     /// # Errors
-    /// [`Io`](crate::Error::Io), [`Corrupt`](crate::Error::Corrupt),
-    /// [`KeyNotFound`](crate::Error::KeyNotFound), [`SpecMismatch`](crate::Error::SpecMismatch),
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) when no optimizer is set or it is another one;
-    /// nothing has changed then.
+    /// - [`Io`](crate::Error::Io) if the file cannot be read.
+    /// - [`Corrupt`](crate::Error::Corrupt) if the file is damaged.
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key of the file is not initialised.
+    /// - [`SpecMismatch`](crate::Error::SpecMismatch) if a state does not fit its weight.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the file contains no optimizer and
+    ///   the store has none, or another one.
     pub fn load_optimizer_states(&self, path: impl AsRef<Path>) -> Result<()> {
         let OptimizerStates { optimizer, states } = OptimizerStates::read(backends(), path)?;
         self.inner()?.set_optimizer_states(optimizer, states)
@@ -128,7 +136,7 @@ impl Store {
 /// ```
 ///
 /// # Errors
-/// The first failure that no caller has received. Logs the others.
+/// - The first failure that no caller has received. The others are logged.
 pub fn finish_checkpoints() -> Result<()> {
     Checkpoints::of_process().wait()
 }

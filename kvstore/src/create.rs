@@ -1,4 +1,4 @@
-//! Stores by name.
+//! [`create`]: stores by name.
 
 use std::sync::Arc;
 
@@ -14,18 +14,21 @@ const NOT_PROVIDED: [(&str, &str); 3] = [
     ("p3", "stores with priority-based parameter propagation"),
 ];
 
-/// Returns an empty store of the kind with this name, in any case.
+/// Returns an empty store of the kind with this name. Upper and lower case are equal.
 ///
-/// | name | the values of a key become one |
+/// | name | where the store sums the values of a key |
 /// |---|---|
 /// | `local`, `local_update_cpu`, `local_allreduce_cpu` | on the host |
-/// | `device`, `local_allreduce_device` | on the device of its first value |
-/// | `dist_sync`, `dist` | as with `local`, then over all processes that a launcher of MPI has started |
-/// | `dist_device_sync`, `dist_sync_device` | as with `device`, then over these |
+/// | `device`, `local_allreduce_device` | on the device of the first value |
+/// | `dist_sync`, `dist` | like `local`, then over all processes of the MPI job |
+/// | `dist_device_sync`, `dist_sync_device` | like `device`, then over all processes of the MPI job |
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for an unknown name, listing the known ones and the nearest;
-/// [`Error::Unsupported`] for a kind that is not provided, and where no MPI is installed; those of the other processes.
+/// - [`Error::InvalidArgument`] if the name is unknown. The message lists the known names and the
+///   nearest one.
+/// - [`Error::Unsupported`] if stores of this kind are not provided, or MPI is not installed.
+/// - [`Error::Timeout`] if another process of the job does not create its store in time.
+/// - [`Error::Transport`] if MPI fails.
 pub fn create(name: &str) -> Result<Store> {
     let lower = name.to_lowercase();
     if let Some(store) = LocalStore::new(&lower, backends().clone()) {
@@ -50,7 +53,7 @@ pub fn create(name: &str) -> Result<Store> {
 #[cfg(feature = "dist")]
 use crate::dist::{NAMES as SPANNING, create as span_processes};
 
-/// Stores that span processes.
+/// The names of stores that span processes.
 #[cfg(not(feature = "dist"))]
 const SPANNING: [&str; 4] = ["dist", "dist_sync", "dist_device_sync", "dist_sync_device"];
 
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_named() {
+    fn the_error_proposes_the_nearest_name() {
         let text = create("locale").unwrap_err().to_string();
         assert!(text.contains("did you mean `local`?"), "{text}");
         assert!(text.contains("local_allreduce_device"), "{text}");

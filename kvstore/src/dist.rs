@@ -39,7 +39,7 @@ pub(crate) fn create(name: &str) -> Option<Result<Store>> {
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for another name.
+/// - [`Error::InvalidArgument`] if `name` is not one of these names.
 pub fn create_on(name: &str, group: &Arc<Group>) -> Result<Store> {
     let lower = name.to_lowercase();
     let store = DistStore::new(&lower, backends(), group).ok_or_else(|| {
@@ -49,13 +49,13 @@ pub fn create_on(name: &str, group: &Arc<Group>) -> Result<Store> {
     Ok(Store::new(Arc::new(store)))
 }
 
-/// The group of one process.
+/// The group of one process, created at the first store that spans processes.
 struct Opening {
     group: Mutex<Option<Arc<Group>>>,
     process: Origin,
     /// Whether the transport has started or may be starting in this process.
     has_begun: AtomicBool,
-    /// The process in which it had before this one was forked.
+    /// The ancestor of this forked process that had started the transport before the fork.
     ancestor: Option<Origin>,
 }
 
@@ -77,7 +77,8 @@ impl Opening {
 
     /// Opens the transport.
     fn open(&self, wait: &Wait<'_>) -> Result<Arc<dyn Collective>> {
-        // Set before the library starts: a child forked meanwhile would wait for it for ever.
+        // Set before the library starts, because a child forked meanwhile would wait for it
+        // forever.
         self.has_begun.store(true, Ordering::Relaxed);
         open_collective(wait).inspect_err(|error| {
             // No library is usable. A child fails with the same error or finds a library.

@@ -1,7 +1,7 @@
 //! A store of named tensors that many devices share.
 //!
-//! `init` puts a value under a key, `push` sums any number of values per key and hands the sum to
-//! an updater or optimizer, `pull` gives the newest value to any number of arrays.
+//! `init` stores a value under a key. `push` sums any number of values per key and passes the sum
+//! to an updater or optimizer. `pull` copies the newest value to any number of arrays.
 //!
 //! ```
 //! use kvstore::{DType, Device, create, ones, zeros};
@@ -10,7 +10,7 @@
 //! let shape = [2, 3];
 //! store.init("3", &ones(shape, DType::F32, Device::cpu(0))?)?;
 //!
-//! // Values of one key are summed, from whatever devices they come.
+//! // The store sums the values of a key. They may be on different devices.
 //! let replicas = [0, 1, 2].map(|i| ones(shape, DType::F32, Device::cpu(i)));
 //! let replicas = replicas.into_iter().collect::<Result<Vec<_>, _>>()?;
 //! store.push("3", &replicas)?;
@@ -21,7 +21,7 @@
 //! # Ok::<(), kvstore::Error>(())
 //! ```
 //!
-//! Everything else is in [`Store`], [`NDArray`] and the functions of this page.
+//! See [`Store`], [`NDArray`] and the functions of this page.
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 

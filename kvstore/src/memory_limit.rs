@@ -1,8 +1,8 @@
 //! The default memory limit: 80 percent of the memory of the machine or container.
 //!
-//! On Linux, parses the kernel's files itself: `sysinfo` does not read the limits of parent groups
-//! or those of version 1, and reads fixed paths, which no test can replace; `cgroups-rs` depends on
-//! a D-Bus client.
+//! On Linux, this module parses the files of the kernel. `sysinfo` reads neither the limits of
+//! parent groups nor those of version 1, and its paths are fixed, so tests cannot replace them.
+//! `cgroups-rs` depends on a D-Bus client.
 
 #![expect(clippy::disallowed_methods, reason = "these kernel files are short")]
 
@@ -28,7 +28,7 @@ fn share(num_bytes: u64) -> Option<usize> {
     usize::try_from(num_bytes / 5 * 4).ok()
 }
 
-/// Returns the memory of a machine without the files of Linux.
+/// Returns the memory of the machine in bytes.
 #[cfg(not(target_os = "linux"))]
 fn system_bytes() -> Option<u64> {
     let mut system = sysinfo::System::new();
@@ -36,7 +36,7 @@ fn system_bytes() -> Option<u64> {
     Some(system.total_memory()).filter(|num_bytes| *num_bytes > 0)
 }
 
-/// Returns nothing: Linux has the files.
+/// Returns `None`, because Linux has the files.
 #[cfg(target_os = "linux")]
 fn system_bytes() -> Option<u64> {
     None
@@ -58,7 +58,7 @@ fn group_bytes(root: &Path) -> Vec<u64> {
         let Some(group) = groups.lines().find_map(|line| mount.version.group(line)) else {
             continue;
         };
-        // A group outside the mount is unreadable: use the root of the mount.
+        // The files of a group outside the mount cannot be read. Use the root of the mount.
         let group = Path::new(group).strip_prefix(mount.root).unwrap_or(Path::new(""));
         let point = root.join(mount.point.trim_start_matches('/'));
         let texts = group.ancestors().filter_map(|group| {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_of_groups_it_is_the_machines_memory() {
+    fn without_group_limits_the_machine_decides() {
         assert_eq!(limit(&[]), None);
         assert_eq!(limit(&[("proc/meminfo", "MemFree: 1 kB\n")]), None);
         assert_eq!(limit(&[("proc/meminfo", MACHINE)]), MACHINE_LIMIT);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_limit_of_a_group_and_its_parents_is_taken() {
+    fn the_lowest_limit_of_a_group_and_its_parents_decides() {
         let with = |own: &str, parent: &str| {
             limit(&[
                 ("proc/meminfo", MACHINE),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_has_files_of_its_own() {
+    fn version_1_limits_are_read() {
         let found = limit(&[
             ("proc/meminfo", MACHINE),
             ("proc/self/cgroup", "5:cpu,memory:/jobs/7\n2:cpuset:/other\n0::/\n"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_another_form_are_ignored() {
+    fn malformed_files_are_ignored() {
         let odd = [
             ("proc/meminfo", MACHINE),
             ("proc/self/cgroup", "\n::\n0::\nx\n"),

@@ -1,4 +1,4 @@
-//! Keys and arrays side by side, from the four shapes in which a verb takes them.
+//! [`Pairs`]: parallel lists of keys and arrays, made from the four shapes that a verb takes.
 
 use kvstore_core::fallible;
 use kvstore_core::{Error, Key, NDArray, Result, RowSparse, Value};
@@ -7,9 +7,9 @@ use smallvec::SmallVec;
 /// The keys of a call: one, or a list.
 #[derive(Clone, Debug)]
 pub enum Keys {
-    /// One key, for one array or for all of a list.
+    /// One key, for one array or for all arrays of a list.
     One(Key),
-    /// A list, parallel to a list of arrays or of lists of arrays. It may repeat keys.
+    /// A list of keys, parallel to a list of arrays or of lists of arrays. It may repeat keys.
     Many(Vec<Key>),
 }
 
@@ -18,46 +18,47 @@ pub enum Keys {
 pub enum Arrays<A = NDArray> {
     /// One array.
     One(A),
-    /// A list, parallel to the keys or all for one key.
+    /// A list of arrays, parallel to the keys or all for one key.
     Many(Vec<A>),
-    /// Lists, parallel to the keys.
+    /// A list of arrays for each key.
     Nested {
-        /// The arrays of all lists, one list after the other.
+        /// The arrays of all lists, concatenated.
         arrays: Vec<A>,
-        /// How long each list is; together as long as there are arrays.
+        /// The length of each list. The sum is the number of arrays.
         lengths: Vec<usize>,
     },
 }
 
-/// Something that names keys: a `&str`, a [`Key`], or a list of them.
+/// A type that converts to keys: a `&str`, a [`Key`], or a list of them.
 pub trait IntoKeys {
     /// Returns the keys.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a text that cannot be a key.
+    /// - [`Error::InvalidArgument`] if a string is not a valid key.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the list.
     fn into_keys(self) -> Result<Keys>;
 }
 
-/// Something that holds arrays or other values: one, a list, or a list of lists.
+/// A type that converts to arrays or other values: one, a list, or a list of lists.
 pub trait IntoArrays {
-    /// What it holds.
+    /// The type of the arrays.
     type Item;
 
     /// Returns the arrays.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the list.
     fn into_arrays(self) -> Result<Arrays<Self::Item>>;
 }
 
-/// A list of key and array, in call order; or of key and another value.
+/// A list of pairs of a key and an array (or another value), in call order.
 #[derive(Clone, Debug)]
 pub struct Pairs<A = NDArray> {
     keys: Few<Key>,
     arrays: Few<A>,
 }
 
-/// Of a call with one key and one array nothing is on the heap.
+/// A list that holds one item without the heap.
 type Few<T> = SmallVec<[T; 1]>;
 
 impl<A> Default for Pairs<A> {
@@ -67,12 +68,13 @@ impl<A> Default for Pairs<A> {
 }
 
 impl<A> Pairs<A> {
-    /// Pairs keys with arrays: key and array; key and list, all for that key; keys and list of
-    /// the same length; keys and list of lists.
+    /// Pairs keys with arrays. The four shapes are a key and an array; a key and a list of arrays
+    /// for it; a list of keys and a list of arrays; a list of keys and a list of lists.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] when two lists have different lengths, [`Error::InvalidArgument`]
-    /// for a text that cannot be a key.
+    /// - [`Error::LengthMismatch`] if two lists have different lengths.
+    /// - [`Error::InvalidArgument`] if a string is not a valid key.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the lists.
     pub fn new(keys: impl IntoKeys, arrays: impl IntoArrays<Item = A>) -> Result<Self> {
         match (keys.into_keys()?, arrays.into_arrays()?) {
             (Keys::One(key), Arrays::One(array)) => {
@@ -103,7 +105,7 @@ impl<A> Pairs<A> {
 
     fn of_lists(keys: &[Key], arrays: Vec<A>, lengths: &[usize]) -> Result<Self> {
         check(keys.len(), lengths.len())?;
-        // The lengths are a caller's, and the capacity is for as many keys as there are arrays.
+        // The caller provides the lengths, and the capacity below is the number of arrays.
         check(lengths.iter().fold(0, |sum, length| sum.saturating_add(*length)), arrays.len())?;
         let mut repeated = fallible::with_capacity(arrays.len())?;
         for (key, length) in keys.iter().zip(lengths) {
@@ -135,7 +137,7 @@ impl Keys {
     /// Returns a copy.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the list.
     pub(crate) fn copied(&self) -> Result<Self> {
         match self {
             Self::One(key) => Ok(Self::One(key.clone())),
@@ -212,15 +214,15 @@ impl<A> IntoArrays for Arrays<A> {
     }
 }
 
-/// Returns lists of these lengths, whose arrays are `items`.
+/// Returns lists of these lengths. `items` are the arrays of all lists, concatenated.
 fn nested<A>(lengths: Vec<usize>, items: impl Iterator<Item = A>) -> Result<Arrays<A>> {
     let mut arrays = fallible::with_capacity(lengths.iter().sum())?;
     arrays.extend(items);
     Ok(Arrays::Nested { arrays, lengths })
 }
 
-/// Every shape in which values of a type come. (For any type at once, a list of lists would be a list of
-/// values, too.)
+/// Implements [`IntoArrays`] for every shape of these types. One implementation for all types is
+/// impossible, because a list of lists would then also be a list of values.
 macro_rules! into_arrays {
     ($($Item:ident),+) => {$(
         impl IntoArrays for &$Item {

@@ -1,4 +1,4 @@
-//! Arrays of random numbers, from one sequence for the whole process.
+//! Arrays of random numbers, from one sequence per process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -9,7 +9,7 @@ use crate::runtime::backends;
 
 static GENERATOR: PerProcess<Mutex<Generator>> = PerProcess::new();
 
-/// Starts the sequence anew: after the same seed, the same calls give the same numbers.
+/// Restarts the sequence. After the same seed, the same calls give the same numbers.
 ///
 /// ```
 /// use kvstore::{DType, Device, random};
@@ -24,11 +24,13 @@ pub fn seed(seed: u64) {
     *generator() = Generator::new(seed);
 }
 
-/// Returns an array of numbers from `low` up to `high`, all alike.
+/// Returns an array of uniformly distributed numbers from `low` to `high`.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::Error::InvalidArgument) when `high` is below `low`, one of them is not
-/// finite, or for a dtype of integers.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if `high` is below `low`.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if `low` or `high` is not finite.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if the dtype is an integer type.
+/// - Those of [`full`](crate::full).
 pub fn uniform(
     low: f64,
     high: f64,
@@ -42,8 +44,10 @@ pub fn uniform(
 /// Returns an array of normally distributed numbers.
 ///
 /// # Errors
-/// [`InvalidArgument`](crate::Error::InvalidArgument) when the standard deviation is negative, one of
-/// them is not finite, or for a dtype of integers.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if the standard deviation is negative.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if `mean` or `deviation` is not finite.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if the dtype is an integer type.
+/// - Those of [`full`](crate::full).
 pub fn normal(
     mean: f64,
     deviation: f64,
@@ -57,7 +61,7 @@ pub fn normal(
 /// Returns an array of numbers with this distribution.
 ///
 /// # Errors
-/// Those of [`uniform`] and [`normal`].
+/// - Those of [`uniform`] and [`normal`].
 pub fn array(
     distribution: Distribution,
     shape: impl Into<Shape>,

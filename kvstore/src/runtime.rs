@@ -1,4 +1,4 @@
-//! Which backends exist in this process. The only place that lists them.
+//! The only list of the backends of this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use kvstore_core::{Backend, Backends, CpuBackend, DeviceKind, DeviceMemory, Resu
 
 use crate::memory_limit::default_limit;
 
-/// Returns the backends of this process, the same ones ever after. The first request for a GPU
-/// looks for GPUs: initialising a driver takes long, and it does not work after a fork. A forked
-/// child creates its own backends.
+/// Returns the backends of this process, always the same ones. They look for GPUs at the first
+/// request for one, because initialising a driver takes long and does not work after a fork. A
+/// forked child creates its own backends.
 pub fn backends() -> &'static Backends {
     static BACKENDS: PerProcess<Backends> = PerProcess::new();
     BACKENDS.get_or_init(|inherited| {
@@ -28,7 +28,7 @@ pub fn backends() -> &'static Backends {
     })
 }
 
-/// Whether an ancestor used GPUs: their driver does not work in a forked child.
+/// Whether an ancestor used GPUs. Their driver does not work in a forked child.
 static GPUS_ARE_LOST: AtomicBool = AtomicBool::new(false);
 
 fn note_used_gpus(inherited: Option<&Backends>) {
@@ -38,7 +38,7 @@ fn note_used_gpus(inherited: Option<&Backends>) {
     }
 }
 
-/// Returns the backend of GPUs, or why there is none.
+/// Returns the backend of GPUs, or the reason why there is none.
 fn gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
     if GPUS_ARE_LOST.load(Ordering::Relaxed) {
         let text = "GPUs were used before this process was forked: start it with `spawn`";
@@ -57,7 +57,8 @@ fn find_gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
     Err("this build was made without GPUs (feature `cuda`)".to_owned())
 }
 
-/// Returns, for people, what was found on this machine: a name and a sentence each.
+/// Returns a report for people: names of components, each with a sentence about its state on this
+/// machine.
 ///
 /// ```
 /// for (name, finding) in kvstore::doctor() {
@@ -76,42 +77,41 @@ pub fn doctor() -> Vec<(String, String)> {
     findings
 }
 
-/// Returns the bytes that arrays and stored values hold on all devices, without the memory that
-/// is kept for reuse.
+/// Returns the bytes of arrays and stored values on all devices, without memory kept for reuse.
 pub fn live_bytes() -> usize {
     backends().initialised().map(|backend| backend.live_bytes()).sum()
 }
 
-/// Returns those of them that are in the host's memory.
+/// Returns the bytes of arrays and stored values in host memory, without memory kept for reuse.
 pub fn host_live_bytes() -> usize {
     host().map(|backend| backend.live_bytes()).sum()
 }
 
-/// Returns the bytes that are kept for reuse.
+/// Returns the bytes that all devices keep for reuse.
 pub fn pooled_bytes() -> usize {
     backends().initialised().map(|backend| backend.pooled_bytes()).sum()
 }
 
-/// Returns the memory of each device: the host's, which all of its devices share, then that of every GPU.
+/// Returns the memory of the host, which all its devices share, then that of every GPU.
 pub fn device_memory() -> Vec<DeviceMemory> {
     let found = backends().find_all().into_iter();
     found.filter_map(|(_, backend)| backend.ok()).flat_map(|backend| backend.memory()).collect()
 }
 
-/// Returns how many GPUs there are.
+/// Returns the number of GPUs.
 pub fn num_gpus() -> usize {
     device_memory().iter().filter(|memory| memory.device.kind() == DeviceKind::Gpu).count()
 }
 
-/// Gives the memory that is kept for reuse back to the system.
+/// Returns memory kept for reuse to the system.
 pub fn trim() {
     backends().initialised().for_each(|backend| backend.trim());
 }
 
-/// Returns the limit of the host's memory in bytes, or `None`.
+/// Returns the limit of host memory in bytes, or `None` if there is no limit.
 ///
-/// It bounds arrays, stored values and pooled memory together. The default, determined at the first
-/// use of the library, is 80 percent of the memory of the machine or container.
+/// The limit covers arrays, stored values and memory kept for reuse together. The default is 80
+/// percent of the memory of the machine or container. The library reads that size at its first use.
 /// [`set_memory_limit`] changes the limit.
 ///
 /// ```
@@ -124,11 +124,11 @@ pub fn memory_limit() -> Option<usize> {
     host().find_map(|backend| backend.memory_limit())
 }
 
-/// Sets the [limit of the host's memory](memory_limit); `None` removes it.
+/// Sets the [limit of host memory](memory_limit). `None` removes it.
 ///
-/// An allocation above the limit first frees pooled memory, then fails with
-/// [`OutOfMemory`](crate::Error::OutOfMemory). Existing arrays and stored values stay. GPUs have no
-/// limit but their memory.
+/// An allocation above the limit first frees memory kept for reuse. If that is not enough, it fails
+/// with [`OutOfMemory`](crate::Error::OutOfMemory). Existing arrays and stored values stay. The
+/// limit does not apply to GPU memory.
 pub fn set_memory_limit(num_bytes: Option<usize>) {
     host().for_each(|backend| backend.set_memory_limit(num_bytes));
 }
@@ -141,11 +141,15 @@ fn host() -> impl Iterator<Item = &'static Arc<dyn Backend>> {
     backends().initialised().filter(|backend| is_host(backend))
 }
 
-/// Waits until all work on every device is done.
+/// Waits until all work on every device is complete.
+///
+/// # Errors
+/// - [`Backend`](crate::Error::Backend) if a device fails. The call waits for all devices, then
+///   returns the first error.
 pub fn synchronize() -> Result<()> {
     let of_backend = |backend: &Arc<dyn Backend>| {
         backend.memory().iter().map(|it| backend.synchronize(it.device)).collect::<Vec<_>>()
     };
-    // All are waited for, and then the first error counts.
+    // Collect first, so that an error does not skip the wait for later devices.
     backends().initialised().flat_map(of_backend).collect::<Vec<_>>().into_iter().collect()
 }

@@ -1,4 +1,4 @@
-//! What a push does with a sum: updaters, optimizers, gradient compression.
+//! Settings of pushes: updaters, optimizers, gradient compression and clipping.
 
 use std::sync::Arc;
 
@@ -9,14 +9,16 @@ use kvstore_core::{
 use crate::store::Store;
 
 impl Store {
-    /// Lets `update(key, pushed, stored)` change the stored value on every push from now on.
+    /// Sets the updater of all later pushes. Each push calls `update(key, pushed, stored)` for each
+    /// key.
     ///
-    /// `pushed` is the sum; `stored` is changed in place. Both arrays are private to the call, so later
-    /// changes to them have no effect. If the updater fails, the key keeps its old value, and the push
-    /// returns [`Error::Updater`] with the failure as its source.
+    /// `pushed` is the sum of the values. The updater changes `stored` in place. Both arrays are
+    /// private to the call, so later changes to them have no effect. If the updater fails, the key
+    /// keeps its old value, and the push returns [`Error::Updater`] with the failure as its source.
     ///
-    /// The updater should not wait for a thread pool that the push itself runs on. Such a wait may run
-    /// another task of that pool, and a change of this store by that task fails as one by the updater.
+    /// The updater should not wait for the thread pool that the push runs on. The waiting thread
+    /// may run another task of that pool. If that task changes this store, it fails as if the
+    /// updater had made the call.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones};
@@ -29,7 +31,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_updater`](crate::KvStore::set_updater).
     pub fn set_updater<F>(&self, update: F) -> Result<()>
     where
         F: Fn(&Key, &NDArray, &NDArray) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -37,18 +40,20 @@ impl Store {
         self.inner()?.set_updater(Some(Arc::new(OnArrays(update))))
     }
 
-    /// Lets the sum replace the stored value on every push from now on.
+    /// Removes the updater or optimizer. The sum of a later push replaces the stored value.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_updater`](crate::KvStore::set_updater).
     pub fn clear_updater(&self) -> Result<()> {
         self.inner()?.set_updater(None)
     }
 
-    /// Lets an optimizer run on the store from now on; the states of all keys start anew.
+    /// Sets the optimizer of all later pushes. The optimizer states of all keys start anew.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_optimizer`](crate::KvStore::set_optimizer).
     pub fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
         self.inner()?.set_optimizer(optimizer)
     }
@@ -61,10 +66,11 @@ impl Store {
         self.inner()?.optimizer()
     }
 
-    /// Returns the hyper-parameters of the optimizer that runs on the store.
+    /// Returns the hyper-parameters of the store's optimizer.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set.
+    /// - Those of [`Store::optimizer`].
+    /// - [`InvalidArgument`](Error::InvalidArgument) if no optimizer is set.
     pub fn hyper_parameters(&self) -> Result<Vec<(&'static str, f64)>> {
         let optimizer = self.inner()?.optimizer()?.ok_or_else(|| {
             Error::InvalidArgument("the store has no optimizer with hyper-parameters".to_owned())
@@ -72,7 +78,7 @@ impl Store {
         Ok(optimizer.hyper_parameters())
     }
 
-    /// Changes hyper-parameters of the running optimizer, all or none. States and counts stay.
+    /// Changes hyper-parameters of the store's optimizer, all or none. States and counts stay.
     ///
     /// ```
     /// use kvstore::{Optimizer, create};
@@ -84,14 +90,16 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) when no optimizer is set, it has none of such a
-    /// name, or it cannot have such a value.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_hyper_parameters`](crate::KvStore::set_hyper_parameters).
     pub fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         self.inner()?.set_hyper_parameters(parameters)
     }
 
-    /// Compresses the values of every push from now on, `2bit` or `1bit` an element; see [`Compression`]. What is
-    /// not sent is kept for each key and each position in the list of its values, and is sent later.
+    /// Compresses the values of all later pushes. `name` is `2bit` or `1bit`; see [`Compression`].
+    ///
+    /// The residual (what compression has not sent yet) is kept for each key and each position in
+    /// the list of its values, and later pushes send it.
     ///
     /// ```
     /// use kvstore::{Compression, Device, array, create};
@@ -106,16 +114,19 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) for another name, a threshold that is not a number above 0, or
-    /// from inside an updater of this store.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_compression`](crate::KvStore::set_compression).
+    /// - [`InvalidArgument`](Error::InvalidArgument) if the name is unknown.
+    /// - [`InvalidArgument`](Error::InvalidArgument) if the threshold is not a number above 0.
     pub fn set_gradient_compression(&self, name: &str, threshold: f64) -> Result<()> {
         self.inner()?.set_compression(Some(Compression::new(name, threshold)?))
     }
 
-    /// Pushes uncompressed values again. Keeps the residuals that were not sent yet.
+    /// Turns compression off. The residuals are kept, and later compressed pushes send them.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_compression`](crate::KvStore::set_compression).
     pub fn clear_gradient_compression(&self) -> Result<()> {
         self.inner()?.set_compression(None)
     }
@@ -123,16 +134,18 @@ impl Store {
     /// Returns how pushed values are compressed, or `None` if compression is off.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::compression`](crate::KvStore::compression).
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::compression`](crate::KvStore::compression).
     pub fn gradient_compression(&self) -> Result<Option<Compression>> {
         self.inner()?.compression()
     }
 
-    /// Scales the sums of every push from now on, so that the Euclidean norm over all keys of the push is at
-    /// most `bound`: clipping by the global norm. The factor is `bound / (norm + 1e-8)`.
+    /// Clips all later pushes by their global norm: scales the sums so that the Euclidean norm over
+    /// all keys of a push is at most `bound`. The factor is `bound / (norm + 1e-8)`.
     ///
-    /// Each push has a norm of its own, so the gradients of a model belong in one push. An optimizer or
-    /// updater gets the clipped sums; `rescale_grad` comes after. A norm that is not finite clips nothing.
+    /// Each push has its own norm, so push all gradients of a model in one call. The optimizer or
+    /// updater receives the clipped sums; `rescale_grad` applies after clipping. A norm that is NaN
+    /// or infinite does not clip.
     ///
     /// ```
     /// use kvstore::{Device, array, create};
@@ -140,7 +153,7 @@ impl Store {
     /// let zeros = || array(&[0f32, 0.0], [2], Device::cpu(0));
     /// store.init(["a", "b"], [&zeros()?, &zeros()?])?;
     /// store.set_clip_global_norm(1.0)?;
-    /// // The norm of both keys is 10.
+    /// // The norm over both keys is 10.
     /// let gradients = [array(&[6f32, 0.0], [2], Device::cpu(0))?, array(&[0f32, 8.0], [2], Device::cpu(0))?];
     /// store.push(["a", "b"], &gradients)?;
     /// let pulled = store.pull_new(["a", "b"])?;
@@ -149,22 +162,26 @@ impl Store {
     /// # Ok::<(), kvstore::Error>(())
     /// ```
     ///
+    /// While a bound is set, a push of integers fails with
+    /// [`InvalidArgument`](Error::InvalidArgument).
+    ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) for a bound that is not a finite number above 0, beside a
-    /// compression, or from inside an updater of this store. A push of integers then fails with it, too.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm).
     pub fn set_clip_global_norm(&self, bound: f64) -> Result<()> {
         self.inner()?.set_clip_global_norm(Some(bound))
     }
 
-    /// Pushes sums of any norm again.
+    /// Turns clipping by the global norm off.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Error::InvalidArgument) from inside an updater of this store.
+    /// - Those of [`Store::check_process`] and
+    ///   [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm).
     pub fn clear_clip_global_norm(&self) -> Result<()> {
         self.inner()?.set_clip_global_norm(None)
     }
 
-    /// Returns the bound of the norm of a push, or `None` if there is none.
+    /// Returns the bound of the global norm, or `None` if clipping is off.
     ///
     /// # Errors
     /// - Those of [`Store::check_process`] and
@@ -174,7 +191,7 @@ impl Store {
     }
 }
 
-/// An updater on arrays, as core knows them: on tensors.
+/// Adapts an updater on arrays to the core's updaters on tensors.
 struct OnArrays<F>(F);
 
 impl<F> Updater for OnArrays<F>

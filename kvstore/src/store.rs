@@ -18,13 +18,19 @@ use crate::values::ToValue;
 
 /// A store of named arrays. A clone is another handle to the same store.
 ///
-/// Keys and arrays come in four shapes: `("3", &array)`; `("3", &arrays)`, all for that key;
-/// `(["3", "5"], &arrays)` of the same length; `(["3", "5"], lists)`, a list of arrays per key. A
-/// key that stands several times has several values: pushed they are summed, pulled each gets the
-/// value. One array may stand several times as an output; of several keys the one initialised last
-/// wins.
+/// A verb takes keys and arrays in four shapes:
 ///
-/// A call is checked whole before anything changes; a call that fails changes nothing.
+/// - `("3", &array)`: one array for one key
+/// - `("3", &arrays)`: a list of arrays for one key
+/// - `(["3", "5"], &arrays)`: one array for each key
+/// - `(["3", "5"], lists)`: a list of arrays for each key
+///
+/// A key that appears several times has several values. A push sums them, and a pull copies the
+/// stored value to each. If an array is an output of several keys, it gets the value of the key
+/// that was initialised last.
+///
+/// A call checks all its arguments before it changes anything, and a failed call changes nothing.
+/// The one exception is a failing updater; see [`KvStore`].
 ///
 /// A store belongs to the process that created it. In a forked child, every verb except
 /// [`Store::name`] fails with [`Unsupported`](Error::Unsupported), and dropping the store leaks it.
@@ -38,7 +44,7 @@ pub struct Store {
 const FORK_HINT: &str = "create a new store in the child process";
 
 impl Store {
-    /// Returns a handle to a store; [`create`](crate::create) makes those with a name.
+    /// Returns a handle to a store. [`create`](crate::create) creates stores by name.
     pub fn new(inner: Arc<dyn KvStore>) -> Self {
         Self { inner: OwnedByProcess::new(inner) }
     }
@@ -46,7 +52,7 @@ impl Store {
     /// Returns the store.
     ///
     /// # Errors
-    /// Those of [`Store::check_process`].
+    /// - Those of [`Store::check_process`].
     pub(crate) fn inner(&self) -> Result<&dyn KvStore> {
         self.check_process()?;
         self.inner.peek().map(|inner| &**inner)
@@ -55,28 +61,28 @@ impl Store {
     /// Checks that this process created the store. Every verb except [`Store::name`] does this.
     ///
     /// # Errors
-    /// [`Unsupported`](Error::Unsupported) in a forked child of the process that created the store.
+    /// - [`Unsupported`](Error::Unsupported) if this process is a forked child of the process that
+    ///   created the store.
     pub fn check_process(&self) -> Result<()> {
         self.inner.origin().check("the store", FORK_HINT)
     }
 
-    /// Returns the name that the store was created with, in lower case; also in a forked child.
+    /// Returns the name that the store was created with, in lower case. Works in a forked child,
+    /// too.
     pub fn name(&self) -> &str {
         self.inner.peek().map_or("", |inner| inner.name())
     }
 
-    /// Stores a copy of an array under each key. Where most rows are 0, rows do instead ([`RowSparse`]).
+    /// Stores a snapshot of an array under each key. Use [`RowSparse`] values if most rows are 0.
     ///
     /// # Errors
-    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyExists`](Error::KeyExists) also for a key
-    /// that stands twice, [`InvalidArgument`](Error::InvalidArgument) for an array without
-    /// elements.
+    /// - Those of [`Store::check_process`], [`Pairs::new`] and [`KvStore::init`].
     pub fn init(&self, keys: impl IntoKeys, values: impl IntoArrays<Item: ToValue>) -> Result<()> {
         self.init_pairs(&Pairs::new(keys, values)?, OnExisting::Reject)
     }
 
-    /// Stores a copy of an array under each key; `existing` says what becomes of those that are there
-    /// already.
+    /// Stores a snapshot of an array under each key. `existing` decides what happens to keys that
+    /// are already initialised.
     ///
     /// ```
     /// use kvstore::{DType, Device, OnExisting, create, ones, zeros};
@@ -88,7 +94,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`Store::init`].
+    /// - Those of [`Store::init`]. A key that is already initialised is an error only with
+    ///   [`OnExisting::Reject`].
     pub fn init_with(
         &self,
         keys: impl IntoKeys,
@@ -98,13 +105,14 @@ impl Store {
         self.init_pairs(&Pairs::new(keys, values)?, existing)
     }
 
-    /// Sums the arrays of each key and gives the sum to the optimizer or updater; without one it
-    /// replaces the stored value.
+    /// Sums the arrays of each key and passes the sum to the optimizer or updater. Without either,
+    /// the sum replaces the stored value.
     ///
-    /// Rows ([`RowSparse`]) give what their whole arrays give, bit for bit, at a cost of the rows. The one
-    /// exception is an optimizer with `lazy_update`, which then changes nothing but the rows that any of the
-    /// values has. (An array that shares memory with the stored one, a pulled one say, still makes a step
-    /// copy all of it: use [`Store::pull_rows`].)
+    /// A row-sparse value ([`RowSparse`]) has the effect of its dense form, bit for bit, and
+    /// summing it costs only its rows. The one exception is an optimizer with `lazy_update`: it
+    /// changes weight and state only in the rows that at least one of the values contains. If a
+    /// pulled array still shares memory with the stored value, the step first copies that memory
+    /// completely. To avoid this, use [`Store::pull_rows`].
     ///
     /// ```
     /// use kvstore::{DType, Device, Optimizer, RowSparse, array, create, ones};
@@ -119,36 +127,36 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
-    /// [`SpecMismatch`](Error::SpecMismatch) when a shape or dtype is not the stored one,
-    /// [`InvalidArgument`](Error::InvalidArgument) for rows that would have to be compressed,
-    /// [`Updater`](Error::Updater), [`Poisoned`](Error::Poisoned).
+    /// - Those of [`Store::check_process`], [`Pairs::new`] and [`KvStore::push`].
     pub fn push(&self, keys: impl IntoKeys, values: impl IntoArrays<Item: ToValue>) -> Result<()> {
         self.push_pairs(&Pairs::new(keys, values)?, 0)
     }
 
-    /// Gives each array the newest value of its key, cast to its dtype. O(1) where dtype and
-    /// device are the stored ones.
+    /// Copies the newest value of its key to each array, cast to the array's dtype. O(1) if the
+    /// array has the dtype and device of the stored value.
     ///
     /// # Errors
-    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
-    /// [`SpecMismatch`](Error::SpecMismatch) when a shape differs, [`Poisoned`](Error::Poisoned).
+    /// - Those of [`Store::check_process`], [`Pairs::new`] and [`KvStore::pull`].
+    /// - [`SpecMismatch`](Error::SpecMismatch) if the shape of an array differs from the stored
+    ///   one.
     pub fn pull(&self, keys: impl IntoKeys, outs: impl IntoArrays<Item = NDArray>) -> Result<()> {
         self.pull_pairs(&Pairs::new(keys, outs)?, 0)
     }
 
-    /// Returns a new array with the newest value for each key of the list.
+    /// Returns a new array with the newest value of each key, in the order of `keys`.
     ///
     /// # Errors
-    /// [`KeyNotFound`](Error::KeyNotFound), [`Poisoned`](Error::Poisoned).
+    /// - Those of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::pull`].
     pub fn pull_new(&self, keys: impl IntoKeys) -> Result<Vec<NDArray>> {
         let values = self.inner()?.pull(&list(keys)?, 0)?;
         fallible::collect(values.into_iter().map(NDArray::new))
     }
 
-    /// Returns some rows of the newest value for each key of the list: those whose numbers stand in `ids`
-    /// beside the key, in any order and any number of times. The result has each once, ascending, also
-    /// those that are 0. It costs what those rows cost.
+    /// Returns the rows `ids[i]` of the newest value of `keys[i]`, for each `i`.
+    ///
+    /// `ids[i]` may have any order and may contain duplicates. The result contains each requested
+    /// row once, in ascending order, including rows of zeros. The cost depends on the number of
+    /// requested rows, not on the size of the value.
     ///
     /// ```
     /// use kvstore::{Device, array, create};
@@ -161,9 +169,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`LengthMismatch`](Error::LengthMismatch), [`KeyNotFound`](Error::KeyNotFound),
-    /// [`InvalidArgument`](Error::InvalidArgument) naming a row that the value cannot have,
-    /// [`Poisoned`](Error::Poisoned).
+    /// - Those of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::pull_rows`].
     #[doc(alias = "row_sparse_pull")]
     pub fn pull_rows(
         &self,
@@ -177,7 +183,8 @@ impl Store {
     /// Pushes, then pulls the same keys.
     ///
     /// # Errors
-    /// Those of [`Store::push`] and [`Store::pull`], all but an updater's before anything changes.
+    /// - Those of [`Store::push`] and [`Store::pull`]. Except for a failing updater, a failed call
+    ///   changes nothing.
     pub fn pushpull(
         &self,
         keys: impl IntoKeys,
@@ -191,7 +198,7 @@ impl Store {
     /// Initialises keys, then pulls them.
     ///
     /// # Errors
-    /// Those of [`Store::init`] and [`Store::pull`], all before anything changes.
+    /// - Those of [`Store::init`] and [`Store::pull`]. A failed call changes nothing.
     pub fn broadcast(
         &self,
         keys: impl IntoKeys,
@@ -202,22 +209,23 @@ impl Store {
         self.broadcast_pairs(&Pairs::new(keys.copied()?, values)?, &Pairs::new(keys, outs)?, 0)
     }
 
-    /// As [`Store::init_with`].
+    /// Works like [`Store::init_with`].
     pub fn init_pairs(&self, pairs: &Pairs<impl ToValue>, existing: OnExisting) -> Result<()> {
         with_present(pairs, |keys, values| self.init_values(keys, values, existing))
     }
 
-    /// As [`Store::push`]. A higher priority may travel earlier where a network is involved.
+    /// Works like [`Store::push`]. If a network is involved, values of a higher `priority` may be
+    /// sent earlier.
     pub fn push_pairs(&self, pairs: &Pairs<impl ToValue>, priority: i32) -> Result<()> {
         with_present(pairs, |keys, values| self.push_values(keys, values, priority))
     }
 
-    /// As [`Store::pull`].
+    /// Works like [`Store::pull`].
     pub fn pull_pairs(&self, outs: &Pairs<impl Borrow<NDArray>>, priority: i32) -> Result<()> {
         self.pull_arrays(outs.keys(), outs.arrays(), priority)
     }
 
-    /// As [`Store::pushpull`], but the outputs have their own list of keys.
+    /// Works like [`Store::pushpull`], but the outputs have their own list of keys.
     pub fn pushpull_pairs(
         &self,
         values: &Pairs<impl ToValue>,
@@ -228,8 +236,8 @@ impl Store {
         with_present(values, |keys, values| self.pushpull_values((keys, values), outs, priority))
     }
 
-    /// As [`Store::broadcast`], but the outputs have their own list of keys. Each of them must also be a
-    /// key of a value.
+    /// Works like [`Store::broadcast`], but the outputs have their own list of keys. Each of these
+    /// keys must also have a value in `values`.
     pub fn broadcast_pairs(
         &self,
         values: &Pairs<impl ToValue>,
@@ -240,13 +248,13 @@ impl Store {
         with_present(values, |keys, values| self.broadcast_values((keys, values), outs, priority))
     }
 
-    /// As [`Store::init_with`], with a key for each value.
+    /// Works like [`Store::init_with`], with a key for each value.
     pub fn init_values(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
         self.inner()?.init_with(keys, values, existing)
     }
 
-    /// As [`Store::push`], with a key for each value. A higher priority may travel earlier where a
-    /// network is involved.
+    /// Works like [`Store::push`], with a key for each value. If a network is involved, values of a
+    /// higher `priority` may be sent earlier.
     ///
     /// ```
     /// use std::slice::from_ref;
@@ -265,7 +273,7 @@ impl Store {
         self.inner()?.push(keys, values, priority)
     }
 
-    /// As [`Store::pull`], with a key for each output.
+    /// Works like [`Store::pull`], with a key for each output.
     pub fn pull_arrays(
         &self,
         keys: &[Key],
@@ -278,7 +286,7 @@ impl Store {
         })
     }
 
-    /// As [`Store::pushpull`], with a key for each value and for each output.
+    /// Works like [`Store::pushpull`], with a key for each value and for each output.
     pub fn pushpull_values(
         &self,
         (keys, values): (&[Key], &[Value]),
@@ -295,8 +303,8 @@ impl Store {
         })
     }
 
-    /// As [`Store::broadcast`], with a key for each value and for each output. Each key of an output must
-    /// also be a key of a value.
+    /// Works like [`Store::broadcast`], with a key for each value and for each output. Each key of
+    /// an output must also be the key of a value.
     pub fn broadcast_values(
         &self,
         (keys, values): (&[Key], &[Value]),
@@ -305,6 +313,7 @@ impl Store {
     ) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         check_lengths("outputs for keys", outs.0, outs.1)?;
+        // The outputs are checked against the values, because the keys are not initialised yet.
         let mut specs: HashMap<&Key, (u64, &TensorSpec)> = fallible::hash_map(keys.len())?;
         for ((key, value), order) in keys.iter().zip(values).zip(0..) {
             if self.inner()?.contains(key)? || specs.insert(key, (order, value.spec())).is_some() {
@@ -323,6 +332,7 @@ impl Store {
             };
             described.push(*spec);
         }
+        // Reserve memory first: after `init_values`, the call must not fail.
         with_pulled_values(|pulled| {
             let reserved = Reserved::for_outputs(outs, described.iter().copied(), pulled)?;
             self.init_values(keys, values, OnExisting::Reject)?;
@@ -330,10 +340,10 @@ impl Store {
         })
     }
 
-    /// Forgets the keys with their values and optimizer state.
+    /// Removes the keys with their values and optimizer states.
     ///
     /// # Errors
-    /// [`KeyNotFound`](Error::KeyNotFound); nothing is removed then.
+    /// - Those of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::remove`].
     pub fn remove(&self, keys: impl IntoKeys) -> Result<()> {
         self.inner()?.remove(&list(keys)?)
     }
@@ -346,8 +356,8 @@ impl Store {
         self.inner()?.keys()
     }
 
-    /// Returns what every key holds, in the order of initialisation: shape, dtype, device, how many pushes
-    /// have changed it, the bytes of its optimizer state. It may be called from an updater.
+    /// Returns the statistics of every key, in the order of initialisation: shape, dtype, device,
+    /// number of pushes, bytes of the optimizer state. An updater may call this.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones};
@@ -373,8 +383,8 @@ impl Store {
         self.inner()?.contains(key)
     }
 
-    /// Gives every output its value: first everything that can fail, then the changes, in the
-    /// order of the keys' initialisation. Takes the memory from `reserved` as far as it is there.
+    /// Writes its value to every output, in the order of the keys' initialisation. All fallible
+    /// steps come before the first write. Uses memory from `reserved` where available.
     fn pull_reserved<'a>(
         &self,
         (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
@@ -398,7 +408,8 @@ impl Store {
         }
         fallible::reserve(&mut landing, pulled.len())?;
         landing.extend(borrowed(outs).zip(pulled.drain(..)).enumerate());
-        // Outputs of one key stay in the order of the call. A stable sort would allocate.
+        // The index keeps outputs of one key in the order of the call. A stable sort would
+        // allocate.
         landing.sort_unstable_by_key(|(index, (_, pulled))| (pulled.order, *index));
         let landing = landing.into_iter().map(|(_, landing)| landing);
         NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)))
@@ -408,7 +419,7 @@ impl Store {
 /// Memory for the outputs of a call that changes the store, reserved before the change.
 #[derive(Default)]
 struct Reserved<'a> {
-    /// The memory of each output whose value has to be converted.
+    /// The memory of each output whose value must be converted.
     converted: Vec<Option<Tensor>>,
     /// Capacity for the outputs in the order of their keys, if the call has another order.
     landing: Vec<(usize, (&'a NDArray, PulledValue))>,
@@ -436,7 +447,7 @@ impl<'a> Reserved<'a> {
     }
 }
 
-/// Runs `call` with the keys of a call and the present value of each array.
+/// Runs `call` with the keys and the current value of each array.
 fn with_present<R>(
     pairs: &Pairs<impl ToValue>,
     call: impl FnOnce(&[Key], &[Value]) -> Result<R>,
@@ -448,12 +459,12 @@ fn with_present<R>(
     })
 }
 
-/// Returns the arrays of a call that holds them in some other way.
+/// Returns references to the arrays of a call.
 fn borrowed(outs: &[impl Borrow<NDArray>]) -> impl Iterator<Item = &NDArray> {
     outs.iter().map(Borrow::borrow)
 }
 
-/// An output may have another dtype than the stored value, but no other shape.
+/// Checks that an output has the shape of the stored value. Its dtype may differ.
 fn check_shape(key: &Key, stored: &TensorSpec, out: &NDArray) -> Result<()> {
     if stored.shape() == out.shape() {
         return Ok(());

@@ -1,12 +1,12 @@
-//! An optimizer's step outside of any store.
+//! Optimizer steps without a store.
 
 use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result, RowSparse};
 
-/// Changes `weight` by one step of `optimizer`, which keeps `state` for it.
+/// Updates `weight` and `state` by one step of `optimizer`.
 ///
-/// The key is what multipliers and the noise of some optimizers go by; the state is that of
-/// [`Optimizer::create_state`] for this weight. A weight of half floats is what the state's own copy
-/// in `f32` rounds to: what was written into it meanwhile is lost.
+/// `state` comes from [`Optimizer::create_state`] for this weight. The key selects multipliers and
+/// the noise of some optimizers. The state of a half-precision weight contains a copy in `f32`, and
+/// the step sets the weight to the rounded copy, so other changes to the weight are lost.
 ///
 /// ```
 /// use kvstore::{Device, Key, Optimizer, array, update};
@@ -20,10 +20,13 @@ use kvstore_core::{Key, NDArray, Optimizer, OptimizerState, Result, RowSparse};
 /// ```
 ///
 /// # Errors
-/// [`SpecMismatch`](crate::Error::SpecMismatch) when the gradient has not the weight's shape and
-/// dtype or the state is that of another weight,
-/// [`InvalidArgument`](crate::Error::InvalidArgument) for weights of integers and for a state of another
-/// optimizer; the weight is then as it was.
+/// A failed call changes nothing.
+///
+/// - [`SpecMismatch`](crate::Error::SpecMismatch) if the gradient's shape or dtype differs from the
+///   weight's.
+/// - [`SpecMismatch`](crate::Error::SpecMismatch) if the state does not fit the weight.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if the weight has an integer dtype.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if the state belongs to another optimizer.
 pub fn update(
     optimizer: &Optimizer,
     key: &Key,
@@ -52,7 +55,7 @@ pub fn update(
 /// ```
 ///
 /// # Errors
-/// Those of [`update`].
+/// - Those of [`update`].
 pub fn update_rows(
     optimizer: &Optimizer,
     key: &Key,

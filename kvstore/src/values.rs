@@ -1,9 +1,9 @@
-//! [`ToValue`]: what a store takes as a value.
+//! [`ToValue`]: the types that a store takes as values.
 
 use kvstore_core::{NDArray, RowSparse, TensorSpec, Value};
 
-/// Something that [`Store::init`](crate::Store::init) and [`Store::push`](crate::Store::push) take.
-/// A list of [`Value`]s may mix arrays and rows.
+/// A type that [`Store::init`](crate::Store::init) and [`Store::push`](crate::Store::push) take as
+/// a value. A list of [`Value`]s may mix dense and row-sparse values.
 ///
 /// ```
 /// use kvstore::{Device, RowSparse, Value, array, create};
@@ -16,10 +16,10 @@ use kvstore_core::{NDArray, RowSparse, TensorSpec, Value};
 /// # Ok::<(), kvstore::Error>(())
 /// ```
 pub trait ToValue {
-    /// Returns the present value. O(1): memory is shared.
+    /// Returns the current value. O(1), because the memory is shared.
     fn to_value(&self) -> Value;
 
-    /// Returns shape and dtype.
+    /// Returns the shape and the dtype.
     fn spec(&self) -> &TensorSpec;
 }
 

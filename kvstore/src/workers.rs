@@ -5,7 +5,7 @@ use kvstore_core::Result;
 use crate::store::Store;
 
 impl Store {
-    /// Returns the number of this process among the workers, from 0.
+    /// Returns the rank of this process among the workers, counted from 0.
     ///
     /// # Errors
     /// - Those of [`Store::check_process`].
@@ -14,7 +14,7 @@ impl Store {
         self.inner()?.rank()
     }
 
-    /// Returns how many processes share the store.
+    /// Returns the number of workers.
     ///
     /// # Errors
     /// - Those of [`Store::check_process`].
@@ -23,22 +23,41 @@ impl Store {
         self.inner()?.num_workers()
     }
 
-    /// Waits until every worker has called it.
+    /// Waits until every worker has called `barrier`.
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`].
+    /// - Those of [`WorkerGroup::barrier`](crate::WorkerGroup::barrier).
     pub fn barrier(&self) -> Result<()> {
         self.inner()?.barrier()
     }
 
     /// Sets whether closing the store waits for the other workers.
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`].
+    /// - Those of
+    ///   [`WorkerGroup::set_barrier_before_exit`](crate::WorkerGroup::set_barrier_before_exit).
     pub fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
         self.inner()?.set_barrier_before_exit(wait)
     }
 
-    /// Returns how many processes of a group are known to be dead.
+    /// Returns the number of dead processes in the groups that `node_id` selects. See
+    /// [`WorkerGroup::num_dead_node`](crate::WorkerGroup::num_dead_node).
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`].
+    /// - [`Unsupported`](crate::Error::Unsupported) if the transport cannot detect dead processes.
     pub fn num_dead_node(&self, node_id: i32) -> Result<usize> {
         self.inner()?.num_dead_node(node_id)
     }
 
-    /// Sends a command to the processes that hold the values, if those are others.
+    /// Sends a command to the servers. Does nothing if the job has no server processes.
+    ///
+    /// # Errors
+    /// - Those of [`Store::check_process`].
+    /// - Those of
+    ///   [`WorkerGroup::send_command_to_servers`](crate::WorkerGroup::send_command_to_servers).
     pub fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
         self.inner()?.send_command_to_servers(head, body)
     }

@@ -1,6 +1,6 @@
 //! The default memory limit in a container: the test runs itself again in a control group.
 //!
-//! The file has one test, because the child must enter the group before it uses the library.
+//! This file has one test, because the child must enter the group before it uses the library.
 
 #![allow(
     clippy::disallowed_macros,
@@ -69,7 +69,7 @@ impl Drop for Group {
     }
 }
 
-/// Allocates up to the limit, pooled and live.
+/// Allocates up to the limit, first memory that is freed and pooled, then live arrays.
 fn child(group: &str) {
     fs::write(Path::new(group).join("cgroup.procs"), std::process::id().to_string()).unwrap();
     assert_eq!(kvstore::memory_limit(), Some(LIMIT));

@@ -1,6 +1,6 @@
 //! A failed allocation in a call with long lists returns an error, and the store is unchanged.
 //!
-//! The file has one test, because the allocator is global.
+//! This file has one test, because the allocator is global.
 
 #![allow(
     clippy::disallowed_macros,
@@ -18,7 +18,7 @@ use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases, without
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-/// A list of so many pointers is a long allocation.
+/// The number of keys. A list of this many pointers is a long allocation.
 const NUM_KEYS: usize = 2800;
 
 fn keys(prefix: &str) -> Vec<Key> {
@@ -75,8 +75,8 @@ fn change<T: Send + 'static>(
     })
 }
 
-/// Returns a case whose failed call must leave the outputs unchanged. Without a failure, each gets
-/// the number `expected`.
+/// Returns a case whose failed call must leave the outputs unchanged. A successful call writes
+/// `expected` to each output.
 fn pull(
     name: &'static str,
     outs: fn() -> Vec<NDArray>,

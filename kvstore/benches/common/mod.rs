@@ -1,4 +1,4 @@
-//! What every bench needs: arrays, and the machine's own copy bandwidth to compare with.
+//! Shared parts of the benches: arrays, and a copy that shows the bandwidth of the machine.
 #![allow(dead_code, reason = "no bench uses all of it")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
 
@@ -6,7 +6,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Throughput};
 use kvstore::{DType, Device, NDArray, full};
 
-/// Elements of the large values: 64 MiB of `f32`.
+/// The number of elements of large values: 64 MiB of `f32`.
 pub(crate) const LARGE: usize = 16 << 20;
 
 /// Returns an array on the given device.
@@ -15,12 +15,13 @@ pub(crate) fn constant(len: usize, dtype: DType, device: usize, value: f64) -> N
     full([len], value, dtype, Device::cpu(device)).expect("memory is to be had")
 }
 
-/// Returns as many arrays, each on a device of its own.
+/// Returns `count` arrays, each on its own device.
 pub(crate) fn constants(count: usize, len: usize, dtype: DType, value: f64) -> Vec<NDArray> {
     (0..count).map(|device| constant(len, dtype, device, value)).collect()
 }
 
-/// Measures a copy of `num_bytes` on all cores, counted as bytes read plus bytes written.
+/// Measures a copy of `num_bytes` on all cores. The throughput counts bytes read plus bytes
+/// written.
 pub(crate) fn copy(group: &mut BenchmarkGroup<'_, WallTime>, num_bytes: usize) {
     let source = vec![1u8; num_bytes];
     let mut target = vec![0u8; num_bytes];
