@@ -1,15 +1,16 @@
-//! Numbers that know how far off a computation with fewer bits may be: an exact value with a bound
-//! of the error that rounding after every operation can have caused.
+//! [`Approximate`]: an exact value with a bound of the error that rounding after every operation
+//! can cause in a computation with fewer bits.
 //!
-//! A rule written with them yields, beside its result, the tolerance for whoever evaluates the same
-//! formula in that precision: tight where the formula is well-conditioned, wide where it cancels.
+//! A formula that uses these numbers returns its result together with the tolerance for an
+//! evaluation of the same formula in the lower precision. The tolerance is tight where the formula
+//! is well-conditioned, and wide where it cancels.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// More than the distance of neighbours among the smallest floats: roundings there are not relative.
+/// More than the distance between the smallest floats, whose rounding error is not relative.
 const SMALLEST: f64 = 1e-44;
 
-/// A value, and how far from it a computation with rounding may have come.
+/// A value, and a bound of the error that a computation with rounding can have.
 #[derive(Clone, Copy, Debug)]
 pub struct Approximate {
     /// The value, as `f64` computes it.
@@ -21,7 +22,7 @@ pub struct Approximate {
 }
 
 impl Approximate {
-    /// Returns a number that is there without error. `unit` is the error of one rounding.
+    /// Returns a number without error. `unit` is the error of one rounding.
     pub fn exact(value: f64, unit: f64) -> Self {
         Self { value, error: 0.0, unit }
     }
@@ -31,7 +32,7 @@ impl Approximate {
         Self::exact(value, unit).round(0.0)
     }
 
-    /// Returns a number that was computed in `f64` with an error and has then been rounded once.
+    /// Returns a number that was computed in `f64` with an error, and then rounded once.
     pub fn folded(value: f64, error: f64, unit: f64) -> Self {
         Self::exact(value, unit).round(error)
     }
@@ -41,10 +42,11 @@ impl Approximate {
         self.unit
     }
 
-    /// Adds the error of the rounding after an operation to what the operands' errors make of it.
+    /// Returns the result of an operation, whose error is the propagated error of the operands plus
+    /// the rounding of the result.
     ///
-    /// Every operation is given two roundings, not one: others may write a formula with one
-    /// operation more, or fold its scalars in another order.
+    /// Each operation counts as two roundings, because an implementation may use one operation more
+    /// or compute its scalars in another order.
     fn round(self, propagated: f64) -> Self {
         let is_exact_zero = self.value == 0.0 && propagated == 0.0;
         let smallest = if is_exact_zero { 0.0 } else { SMALLEST };
@@ -56,12 +58,12 @@ impl Approximate {
         Self { value, error: 0.0, unit: self.unit.max(other.unit) }.round(propagated)
     }
 
-    /// Returns the number as far from zero as it may be.
+    /// Returns the largest possible distance from zero.
     fn magnitude(self) -> f64 {
         self.value.abs() + self.error
     }
 
-    /// Returns the square root. A number that may be below zero gives any error.
+    /// Returns the square root. The error is unbounded if the number may be negative.
     #[must_use]
     pub fn sqrt(self) -> Self {
         let lowest = self.value - self.error;
@@ -82,13 +84,13 @@ impl Approximate {
         Self { value: 0.0, ..self }
     }
 
-    /// Returns the distance from zero.
+    /// Returns the absolute value.
     #[must_use]
     pub fn abs(self) -> Self {
         Self { value: self.value.abs(), ..self }
     }
 
-    /// Returns -1, 0 or 1; wrong by up to 2 where the sign is not certain.
+    /// Returns -1, 0 or 1. The error is up to 2 if the sign is uncertain.
     #[must_use]
     pub fn sign(self) -> Self {
         let value = if self.value == 0.0 { 0.0 } else { self.value.signum() };
@@ -99,7 +101,7 @@ impl Approximate {
     /// Returns the larger number.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
-        // `f64::max` would forget a NaN, and with it that nothing is known any more.
+        // `f64::max` drops a NaN, but the result must stay unknown.
         if self.value.is_nan() || other.value.is_nan() {
             return Self { value: f64::NAN, error: f64::INFINITY, ..self };
         }
@@ -107,7 +109,7 @@ impl Approximate {
         Self { value: self.value.max(other.value), error, ..self }
     }
 
-    /// Returns the number between `-bound` and `bound`. A bound of 0 is none.
+    /// Returns the number clamped to `[-bound, bound]`. A bound of 0 does not clamp.
     #[must_use]
     pub fn clip(self, bound: f64) -> Self {
         if bound == 0.0 {
@@ -169,7 +171,7 @@ impl Add<f64> for Approximate {
 impl Div for Approximate {
     type Output = Self;
 
-    /// A divisor that may be zero gives any error.
+    /// Divides. The error is unbounded if the divisor may be zero.
     fn div(self, other: Self) -> Self {
         let smallest = other.value.abs() - other.error;
         let quotient = self.value / other.value;

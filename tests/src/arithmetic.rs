@@ -1,4 +1,4 @@
-//! The rules of numbers, one element at a time: casts, the four operations, the sum of a push.
+//! Arithmetic of the model, one element at a time: casts, the four operations, the sum of a push.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -13,7 +13,7 @@ use kvstore::DType;
 use crate::format::Format;
 use crate::value::{Number, Value};
 
-/// The four operations of arithmetic.
+/// The four arithmetic operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "their names say it")]
 pub enum Operator {
@@ -24,7 +24,7 @@ pub enum Operator {
 }
 
 impl Number {
-    /// Returns what an element of `dtype` holds after this number is written into it.
+    /// Returns this number converted to `dtype`.
     #[must_use]
     pub fn cast(self, dtype: DType) -> Self {
         Format::of(dtype).nearest(self)
@@ -46,9 +46,10 @@ impl Number {
         }
     }
 
-    /// Returns the f64 that rounds to a half float as the exact number would: the one next to it
-    /// towards zero, with the last bit set if anything was cut off. Rounding to nearest twice would
-    /// be wrong where the first result is half-way between two half floats.
+    /// Returns the f64 that rounds to the same half-precision number as the exact number: the
+    /// nearest f64 towards zero, with the last bit set if any bits were cut off. Rounding to
+    /// nearest twice would be wrong if the first result is half-way between two half-precision
+    /// numbers.
     pub(crate) fn to_f64_for_rounding(self) -> f64 {
         let nearest = self.to_f64();
         let Self::Int(i) = self else { return nearest };
@@ -67,8 +68,9 @@ impl Number {
         }
     }
 
-    /// Returns the result of an operation between two elements of `dtype`: f64 and integers in their
-    /// own type, integers wrapping and dividing towards zero, other floats in f32 and then rounded.
+    /// Returns the result of an operation on two elements of `dtype`. f64 and integers compute in
+    /// their own type; integers wrap and divide towards zero. Other floats compute in f32 and are
+    /// then rounded.
     #[must_use]
     pub fn operate(self, operator: Operator, other: Self, dtype: DType) -> Self {
         let result = match (self, other) {
@@ -127,8 +129,8 @@ impl Value {
     }
 }
 
-/// Returns the sum of values of one spec: a left fold in the order given. Half floats are added in
-/// f32 and rounded once, at the end.
+/// Returns the sum of values of one spec: a left fold in the order given. Half precision adds in
+/// f32 and is rounded once, at the end.
 pub fn sum(addends: &[Value]) -> Value {
     let dtype = addends[0].spec.dtype;
     let adds_in = if is_half(dtype) { DType::F32 } else { dtype };
@@ -139,7 +141,7 @@ pub fn sum(addends: &[Value]) -> Value {
     total.cast(dtype)
 }
 
-/// Tells whether `dtype` is one of the half floats.
+/// Returns whether `dtype` is a half-precision dtype.
 pub fn is_half(dtype: DType) -> bool {
     Format::of(dtype).half().is_some()
 }

@@ -1,4 +1,5 @@
-//! The values of the model as arrays of the store, and back; the named updaters as functions.
+//! Conversions between the model's values and the store's arrays, and the named updaters as
+//! functions.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +9,7 @@ use crate::place::device;
 use crate::policy::NamedUpdater;
 use crate::value::{Spec, Value};
 
-/// The keys that an updater saw, in order.
+/// The keys that an updater was called for, in order.
 pub type UpdaterLog = Arc<Mutex<Vec<String>>>;
 
 /// Returns a new array that holds the value.
@@ -18,12 +19,12 @@ pub fn to_array(value: &Value) -> NDArray {
         .expect("a value has as many bytes as it needs")
 }
 
-/// Returns a new array per value.
+/// Returns a new array for each value.
 pub fn to_arrays(values: &[Value]) -> Vec<NDArray> {
     values.iter().map(to_array).collect()
 }
 
-/// Returns the value that an array holds.
+/// Returns the value of an array.
 pub fn from_array(array: &NDArray) -> Value {
     from_tensor(&array.tensor())
 }
@@ -34,17 +35,17 @@ pub fn from_tensor(tensor: &Tensor) -> Value {
     Value::from_bytes(spec, &tensor.to_bytes().expect("a tensor can be read"))
 }
 
-/// Returns the key with this text.
+/// Returns the key with this name.
 pub fn key(text: &str) -> Key {
     Key::new(text).expect("the keys of tests have no NUL")
 }
 
-/// Returns a key per text.
+/// Returns the keys with these names.
 pub fn keys(texts: &[String]) -> Vec<Key> {
     texts.iter().map(|text| key(text)).collect()
 }
 
-/// Makes the store run a named updater, which logs its keys.
+/// Sets a named updater on the store. It logs its keys.
 pub fn set_updater(store: &Store, updater: NamedUpdater, log: &UpdaterLog) -> Result<(), Error> {
     let log = Arc::clone(log);
     store.set_updater(move |key, pushed, stored| {

@@ -1,15 +1,16 @@
-//! Clipping by the global norm, with the additions in the order that the store promises.
+//! Clipping by the global norm. Adds in the order that the store promises.
 
 use kvstore::DType;
 
 use crate::arithmetic::{Operator, is_half};
 use crate::value::{Number, Value};
 
-/// The elements of a block, and the columns that they are dealt to.
+/// The number of elements in a block, and the number of columns in a block.
 const BLOCK: usize = 4096;
 const COLUMNS: usize = 128;
 
-/// Scales all sums so that the norm over them is at most `bound`, if it is larger and finite.
+/// Scales all sums so that their norm is at most `bound`. Does nothing if the norm is smaller or
+/// not finite.
 pub fn clip(sums: &mut [Value], bound: f64) {
     let of_key = |sum: &Value| {
         let numbers: Vec<f64> = sum.numbers.iter().map(|number| number.to_f64()).collect();
@@ -20,7 +21,8 @@ pub fn clip(sums: &mut [Value], bound: f64) {
     let factor = bound / (norm + 1e-8);
     if norm.is_finite() && factor < 1.0 {
         for sum in sums {
-            // The factor may be too small for a half float: such sums are scaled in f32 and rounded once.
+            // The factor may be too small for half precision, so these sums are scaled in f32 and
+            // rounded once.
             let dtype = sum.spec.dtype;
             let scaled_in = if is_half(dtype) { DType::F32 } else { dtype };
             let wide = sum.cast(scaled_in).operate_scalar(Operator::Mul, Number::Float(factor));
@@ -42,7 +44,7 @@ fn sum_of_block(block: &[f64]) -> f64 {
     in_pairs(&columns)
 }
 
-/// Adds neighbours up, then their sums, until one number is left.
+/// Adds neighbours, then their sums, until one number is left.
 fn in_pairs(numbers: &[f64]) -> f64 {
     match numbers {
         [] => 0.0,

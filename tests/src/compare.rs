@@ -1,10 +1,10 @@
-//! Comparison bit for bit, except that any NaN equals any NaN.
+//! Comparison bit for bit. Any NaN equals any NaN.
 
 use std::fmt::Debug;
 
 use crate::value::{Number, Value};
 
-/// Tells whether two numbers have the same bits, any NaN being the same as any NaN.
+/// Returns whether two numbers have the same bits. Any NaN equals any NaN.
 pub fn same_number(a: Number, b: Number) -> bool {
     match (a, b) {
         (Number::Float(a), Number::Float(b)) => {
@@ -15,7 +15,7 @@ pub fn same_number(a: Number, b: Number) -> bool {
     }
 }
 
-/// Returns where two values differ, in words, or nothing.
+/// Returns a description of the first difference between two values, or `None`.
 pub fn difference(expected: &Value, found: &Value) -> Option<String> {
     if expected.spec != found.spec {
         return Some(format!("expected {:?}, found {:?}", expected.spec, found.spec));
@@ -26,7 +26,7 @@ pub fn difference(expected: &Value, found: &Value) -> Option<String> {
     Some(format!("element {index}: expected {expected:?}, found {found:?}"))
 }
 
-/// Fails unless the values have the same spec and the same bits.
+/// Panics unless the values have the same spec and the same bits.
 #[track_caller]
 pub fn assert_same_bits(expected: &Value, found: &Value, what: &impl Debug) {
     if let Some(difference) = difference(expected, found) {

@@ -1,4 +1,4 @@
-//! Compressed values, one element at a time.
+//! The model of compression, one element at a time.
 
 use kvstore::DType;
 
@@ -8,19 +8,19 @@ use crate::value::{Number, Spec, Value};
 /// How values are compressed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compression {
-    /// Two bits an element, or one.
+    /// Whether a code has two bits. Otherwise it has one.
     pub has_two_bits: bool,
-    /// At which residual something is sent.
+    /// The residual from which on a code sends the threshold.
     pub threshold: f64,
 }
 
 impl Compression {
-    /// Returns the name that stores know it by.
+    /// Returns the name that stores use.
     pub fn name(&self) -> &'static str {
         if self.has_two_bits { "2bit" } else { "1bit" }
     }
 
-    /// Returns what arrives of a value, and keeps the rest in `residual`.
+    /// Returns the decoded value that the store receives, and keeps the rest in `residual`.
     #[must_use]
     pub fn send(&self, value: &Value, residual: &mut Value) -> Value {
         let dtype = value.spec.dtype;
@@ -34,7 +34,8 @@ impl Compression {
         Value { spec: value.spec.clone(), numbers: numbers.collect() }
     }
 
-    /// Returns the codes of what arrives: words of 32 bits, the first code in the highest bits of the first byte.
+    /// Returns the codes of a decoded value: words of 32 bits, with the first code in the highest
+    /// bits of the first byte.
     pub fn codes(&self, arrived: &Value) -> Vec<u8> {
         let num_bits = if self.has_two_bits { 2 } else { 1 };
         let mut bytes = vec![0; (num_bits * arrived.numbers.len()).div_ceil(32) * 4];
@@ -62,7 +63,7 @@ impl Compression {
     }
 }
 
-/// Returns residuals of a value from which nothing was kept yet.
+/// Returns the initial residual of a value: zeros.
 pub fn no_residual(spec: &Spec) -> Value {
     let spec = Spec { shape: spec.shape.clone(), dtype: arithmetic(spec.dtype) };
     let zeros = vec![Number::Float(0.0); spec.num_elements()];

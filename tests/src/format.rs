@@ -1,19 +1,19 @@
-//! How each dtype keeps a number: the model's own table, which uses no conversion of the core.
+//! The binary formats of dtypes: the model's own table, which uses no conversion of the core.
 
 use kvstore::DType;
 
 use crate::value::Number;
 
-/// What the bits of an element mean.
+/// The meaning of the bits of an element.
 #[derive(Clone, Copy, Debug)]
 pub enum Format {
     /// An `f64`.
     Double,
     /// An `f32`.
     Single,
-    /// A float that is computed in `f32`.
+    /// A float whose arithmetic is done in `f32`.
     Half(HalfFormat),
-    /// An integer, in two's complement if it is signed.
+    /// An integer. A signed one is in two's complement.
     Integer {
         /// The number of bits.
         bits: u32,
@@ -22,7 +22,8 @@ pub enum Format {
     },
 }
 
-/// A float of IEEE 754 that is computed in `f32`: from the highest bit down a sign, an exponent and a mantissa.
+/// An IEEE 754 float whose arithmetic is done in `f32`. From the highest bit down, it has a sign,
+/// an exponent and a mantissa.
 #[derive(Clone, Copy, Debug)]
 pub struct HalfFormat {
     /// The number of bits of the exponent.
@@ -48,7 +49,7 @@ impl Format {
         }
     }
 
-    /// Returns the format of a half float, or `None` for another dtype.
+    /// Returns the half-precision format, or `None` for another dtype.
     pub fn half(self) -> Option<HalfFormat> {
         if let Self::Half(half) = self { Some(half) } else { None }
     }
@@ -64,10 +65,10 @@ impl Format {
         }
     }
 
-    /// Returns what an element holds after a number is written into it.
+    /// Returns the number that an element stores after `number` is written to it.
     ///
-    /// A float becomes the nearest float; an integer keeps its low bits; a float becomes an integer
-    /// by way of i64: towards zero, saturating, NaN as 0.
+    /// A float is rounded to the nearest float. An integer keeps its low bits. A float is converted
+    /// to an integer through i64: towards zero, saturating, NaN as 0.
     #[must_use]
     pub fn nearest(self, number: Number) -> Number {
         match self {
@@ -78,7 +79,7 @@ impl Format {
         }
     }
 
-    /// Returns the number that the low bits mean.
+    /// Returns the number that the low bits represent.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the high bits mean nothing")]
     pub fn read(self, bits: u64) -> Number {
@@ -94,7 +95,8 @@ impl Format {
         }
     }
 
-    /// Returns the bits of a number that an element can hold, in the low bits. The others mean nothing.
+    /// Returns the bits of a number that an element can store, in the low bits. The other bits are
+    /// unspecified.
     pub(crate) fn bits(self, number: Number) -> u64 {
         match self {
             Self::Double => number.to_f64().to_bits(),
@@ -106,7 +108,7 @@ impl Format {
 }
 
 impl HalfFormat {
-    /// Returns the exponent of the smallest number that is not subnormal.
+    /// Returns the exponent of the smallest normal number.
     fn smallest_exponent(self) -> i32 {
         2 - (1 << (self.exponent - 1))
     }
@@ -116,7 +118,7 @@ impl HalfFormat {
         power_of_two(2 - self.smallest_exponent()) * (1.0 - self.rounding())
     }
 
-    /// Returns how far rounding moves 1 at most, and each other number in proportion.
+    /// Returns the largest relative error of rounding.
     #[expect(clippy::cast_possible_wrap, reason = "mantissas are short")]
     pub fn rounding(self) -> f64 {
         power_of_two(-1 - self.mantissa as i32)
@@ -128,7 +130,7 @@ impl HalfFormat {
         2.0 * self.rounding() * power_of_two(exponent.max(self.smallest_exponent()))
     }
 
-    /// Returns the nearest number; between two, the one whose last bit is 0.
+    /// Returns the nearest number. In a tie, returns the one whose last bit is 0.
     fn nearest(self, x: f64) -> f64 {
         if !x.is_finite() {
             return x;
@@ -137,7 +139,7 @@ impl HalfFormat {
         if rounded.abs() > self.largest() { f64::INFINITY.copysign(x) } else { rounded }
     }
 
-    /// Returns how much larger a number is than an f64 that has its exponent and mantissa bits.
+    /// Returns the factor between a number and the f64 with the same exponent and mantissa bits.
     fn scale(self) -> f64 {
         power_of_two(1022 + self.smallest_exponent())
     }
@@ -160,19 +162,19 @@ impl HalfFormat {
         let size = if x.is_finite() {
             (size / self.scale()).to_bits() >> (52 - mantissa)
         } else {
-            // A NaN keeps the first bits of its fraction; one of them has to be set.
+            // A NaN keeps the first bits of its fraction. At least one of them must be set.
             (size.to_bits() >> (52 - mantissa) | u64::from(x.is_nan())) & all
         };
         size | u64::from(x.is_sign_negative()) << (exponent + mantissa)
     }
 }
 
-/// Returns the dtypes of floats, which are those that optimizers take.
+/// Returns the floating-point dtypes, which optimizers accept.
 pub fn float_dtypes() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|dtype| Format::of(*dtype).integers().is_none())
 }
 
-/// Returns 2 to a power that an f64 has.
+/// Returns 2 to a power that is in the range of f64.
 #[expect(clippy::cast_sign_loss, reason = "exponents of f64 are positive")]
 fn power_of_two(power: i32) -> f64 {
     f64::from_bits(((1023 + power) as u64) << 52)

@@ -1,5 +1,5 @@
-//! What a fuzzer runs on any bytes, and the files that it begins with. The tests run the same functions
-//! on bytes of their own.
+//! Checks that a fuzzer runs on arbitrary bytes, and the files that it starts with. The tests run
+//! the same checks on changed files.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -17,10 +17,10 @@ use crate::recorded;
 use crate::samples::{tame, words};
 use crate::value::Spec;
 
-/// How many bytes stand in front of the first array of a file.
+/// The number of bytes before the first array of a file.
 pub const LIST_HEADER: usize = 24;
 
-/// Returns the recorded files of arrays: name, content and the arrays in it.
+/// Returns the recorded files of arrays: name, bytes and the arrays as JSON.
 pub fn recorded_files() -> Vec<(String, Vec<u8>, Json)> {
     let file = recorded::load_file();
     let decoded = |case: &Json| {
@@ -30,8 +30,8 @@ pub fn recorded_files() -> Vec<(String, Vec<u8>, Json)> {
     list(&file["ndarray_files"]).iter().map(decoded).collect()
 }
 
-/// Checks that these bytes, as a file of arrays, are read or refused, that the arrays take no more
-/// memory than the file may ask for, and that they are the same when written and read again.
+/// Checks these bytes as a file of arrays. Either the file is rejected, or its arrays use no more
+/// memory than the file may request, and are the same after they are written and read again.
 pub fn array_file(bytes: &[u8]) {
     let read = match ArrayList::from_bytes(backends(), bytes) {
         Ok(read) => read,
@@ -48,7 +48,7 @@ pub fn array_file(bytes: &[u8]) {
     assert_eq!(file_of(&again), file);
 }
 
-/// Checks the same of these bytes as one array without a file around it.
+/// Checks these bytes as a single array without a file header.
 pub fn record(bytes: &[u8]) {
     let read = match NDArray::deserialize(backends(), bytes) {
         Ok(read) => read,
@@ -60,9 +60,9 @@ pub fn record(bytes: &[u8]) {
     assert_same(&read, &again);
 }
 
-/// Checks that these bytes, as a checkpoint and as a file of optimizer states, are read or refused, and that what is
-/// read is the same when it is written and read again. Few bytes end with their checksum, so they are tried with that,
-/// too.
+/// Checks these bytes as a checkpoint and as a file of optimizer states. Either the file is
+/// rejected, or its contents are the same after they are written and read again. Random bytes
+/// rarely end with a valid checksum, so the bytes are also checked with a valid one.
 pub fn checkpoint(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), with_checksum(bytes.to_vec())] {
         if let Some(read) = read_or_refused(Snapshot::from_bytes(backends(), &bytes)) {
@@ -83,7 +83,7 @@ fn read_or_refused<T>(read: Result<T>) -> Option<T> {
     read.inspect_err(|error| assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain())).ok()
 }
 
-/// Gives states to a store, which takes them or refuses those of other keys.
+/// Loads states into a store, which may reject states of unknown keys.
 fn give_back(read: OptimizerStates) {
     let filled = filled().and_then(|store| store.snapshot()).expect("all of it is allowed");
     let store = LocalStore::new("local", backends().clone()).expect("a known name");
@@ -95,8 +95,8 @@ fn give_back(read: OptimizerStates) {
     assert!(is_given.is_ok() || after.is_identical(&before).expect("memory of the host"));
 }
 
-/// Returns checkpoints: a small one with everything in it, and that of an empty store; and files of states, with the
-/// optimizer and without it.
+/// Returns valid files: a small checkpoint with every kind of content, a checkpoint of an empty
+/// store, and files of states with and without the optimizer.
 pub fn checkpoints() -> Vec<Vec<u8>> {
     let bytes_of = |store: &Store| {
         store.snapshot().and_then(|snapshot| snapshot.to_bytes()).expect("few keys")
@@ -110,7 +110,7 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
     [vec![bytes_of(&store), bytes_of(&empty)], states.into()].concat()
 }
 
-/// Returns a store with few bytes and everything in it.
+/// Returns a small store with every kind of content.
 fn filled() -> Result<Store> {
     let store = kvstore::create("local")?;
     let adam = Optimizer::new("adam")?.with_lr_multiplier(Key::new("w")?, 0.5)?;
@@ -126,7 +126,7 @@ fn filled() -> Result<Store> {
     Ok(store)
 }
 
-/// Returns the bytes with the checksum of the others as the last four.
+/// Returns the bytes with the last four replaced by the checksum of the others.
 pub fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(bytes.len().saturating_sub(4));
     let checksum = crc32fast::hash(&bytes);
@@ -144,7 +144,7 @@ fn assert_modest(arrays: &[NDArray], bytes: &[u8]) {
     assert!(held <= 1024 * bytes.len(), "{held} bytes from {}", bytes.len());
 }
 
-/// Checks that the arrays are the same bit for bit; one without axes comes back with one.
+/// Checks that the arrays are the same bit for bit. An array without axes is read with one axis.
 fn assert_same(array: &NDArray, again: &NDArray) {
     let shape = array.shape();
     let dims = if shape.dims().is_empty() { &[1][..] } else { shape.dims() };
@@ -153,7 +153,7 @@ fn assert_same(array: &NDArray, again: &NDArray) {
     assert_eq!(bytes(again), bytes(array));
 }
 
-/// Returns the file of these arrays, which the store itself only writes into a folder.
+/// Returns these arrays as a file. The store itself can only write to a folder.
 fn file_of(read: &ArrayList) -> Vec<u8> {
     let number = |count: usize| (count as u64).to_le_bytes();
     let mut file = [0x112u64.to_le_bytes(), [0; 8], number(read.arrays().len())].concat();
@@ -168,18 +168,19 @@ fn file_of(read: &ArrayList) -> Vec<u8> {
     file
 }
 
-/// Numbers at which sizes, codes and positions go wrong.
+/// Numbers that often break sizes, codes and positions.
 const EDGES: [i64; 12] =
     [0, 1, -1, 2, 3, 4, 255, 1 << 16, i32::MAX as i64, 1 << 32, i64::MAX, i64::MIN];
 
-/// Returns one of the files with one to four changes, or random bytes; the same for the same seed.
+/// Returns one of the files with one to four changes, or random bytes. The same seed gives the same
+/// bytes.
 pub fn changed(files: &[Vec<u8>], seed: u64) -> Vec<u8> {
     let mut words = words(seed).map(|word| usize::try_from(word >> 32).expect("32 bits"));
     let mut below = |limit: usize| words.next().expect("words never end") % limit.max(1);
     let mut bytes = files[below(files.len())].clone();
     for _ in 0..=below(4) {
         let at = below(bytes.len());
-        // Sizes stand at multiples of four.
+        // Sizes are at multiples of four.
         let word = at / 4 * 4;
         match below(6) {
             0 => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << below(8)),
@@ -200,7 +201,7 @@ pub fn changed(files: &[Vec<u8>], seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Puts a number over the bytes from there on, as many as there are.
+/// Overwrites the bytes from `at` on with a number. Cuts the number off at the end of the bytes.
 fn replace(bytes: &mut [u8], at: usize, number: &[u8]) {
     for (byte, new) in bytes.iter_mut().skip(at).zip(number) {
         *byte = *new;

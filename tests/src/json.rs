@@ -1,11 +1,11 @@
-//! Values and lists as they stand in a file of recorded programs.
+//! Reads values and lists from a JSON file of recorded programs.
 
 use kvstore::DType;
 use serde_json::Value as Json;
 
 use crate::value::{Number, Spec, Value};
 
-/// Returns a value with its data, or of zeros where it has none.
+/// Returns a value with its data, or zeros if it has no data.
 pub fn value_of(json: &Json) -> Value {
     let shape: Vec<_> = list(&json["shape"]).iter().map(length_of).collect();
     let spec = Spec::new(&shape, DType::from_name(text(&json["dtype"])).expect("a dtype's name"));
@@ -28,12 +28,12 @@ fn number_of(json: &Json) -> Number {
     }
 }
 
-/// Returns the items of a list, or the one item that stands for a list of one.
+/// Returns the items of a list. A single item counts as a list of one.
 pub fn flat(json: &Json) -> Vec<&Json> {
     json.as_array().map_or_else(|| vec![json], |values| values.iter().collect())
 }
 
-/// Returns the texts of a list.
+/// Returns the strings of a list.
 pub fn texts(json: &Json) -> Vec<&str> {
     list(json).iter().map(text).collect()
 }
@@ -43,12 +43,12 @@ pub fn list(json: &Json) -> &[Json] {
     json.as_array().expect("a list")
 }
 
-/// Returns the text.
+/// Returns the string.
 pub fn text(json: &Json) -> &str {
     json.as_str().expect("a text")
 }
 
-/// Returns the options of a map by name; a flag is 0 or 1.
+/// Returns the options of a map by name. A flag becomes 0 or 1.
 pub fn options(json: &Json) -> Vec<(String, f64)> {
     let number = |value: &Json| {
         let flag = value.as_bool().map(|is_set| f64::from(u8::from(is_set)));
@@ -58,7 +58,7 @@ pub fn options(json: &Json) -> Vec<(String, f64)> {
     options.iter().map(|(name, value)| (name.clone(), number(value))).collect()
 }
 
-/// Returns the numbers of a list, lists in it included.
+/// Returns the numbers of a list, including nested lists.
 pub fn floats(json: &Json) -> Vec<f64> {
     match json {
         Json::Array(items) => items.iter().flat_map(floats).collect(),

@@ -1,10 +1,12 @@
-//! The formulas of layer-wise optimizers: what they measure of an element, and their steps with the norms.
+//! The formulas of layer-wise and row-wise optimizers: the numbers whose norms they need, and their
+//! steps with these norms.
 
 use crate::approximate::Approximate;
 use crate::optimizer::{NaiveStep, State};
 
 impl NaiveStep<'_> {
-    /// Returns the two numbers of the element whose norms the step needs; none for other optimizers.
+    /// Returns the two numbers of the element whose norms the step needs, or `None` for other
+    /// optimizers.
     pub(crate) fn measured(&self, w: Approximate, s: &State) -> Option<[Approximate; 2]> {
         match self.h.name {
             "lars" => Some([w, self.p("rescale_grad") * self.g]),
@@ -58,7 +60,7 @@ impl NaiveStep<'_> {
         w - self.lr * (weight / direction) * u
     }
 
-    /// The norms are those of the row: of its gradient, and of as many ones.
+    /// The norms are those of the row: of its gradient, and of a vector of ones of the same length.
     pub(crate) fn groupadagrad(&self, w: Approximate, s: &mut State) -> Approximate {
         let [gradient, ones] = self.norms();
         s.a = s.a + gradient * gradient / (ones * ones);

@@ -1,17 +1,17 @@
 //! Tests of the store: a naive model, random programs for it, and checks for every implementation.
 //!
-//! - [`model`] is the store written as simply as it can be; [`value`], [`mod@format`] and [`arithmetic`]
-//!   are the values it holds, how dtypes keep their numbers, and the rules of these.
-//! - [`compression`] is what arrives of compressed values, [`clip`] what of a norm is left.
-//! - [`optimizer`] and [`schedule`] are the optimizers, one element and one update at a time, in
-//!   numbers that know their error: [`approximate`].
-//! - [`naive_rows`] are values of rows.
-//! - [`operations`] makes random programs, [`replay`] runs them on a store and on the model.
-//! - [`suite`] holds the checks that every implementation of a seam passes.
-//! - [`fuzz`] is what a fuzzer runs on any bytes, and what it begins with.
-//! - [`place`] says where checks are run.
+//! - [`model`] is the simplest possible store. [`value`] has its values, [`mod@format`] the binary
+//!   formats of dtypes, and [`arithmetic`] the arithmetic.
+//! - [`compression`] and [`clip`] are the model's compression and clipping.
+//! - [`optimizer`] and [`schedule`] compute optimizers one element and one update at a time, with
+//!   numbers that track their error: [`approximate`].
+//! - [`naive_rows`] has the model's row-sparse values.
+//! - [`operations`] generates random programs; [`replay`] runs them on a store and on the model.
+//! - [`suite`] has the checks that every implementation of an interface must pass.
+//! - [`fuzz`] has the checks and the initial files of the fuzzer.
+//! - [`place`] selects the devices of the checks.
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
-//! - [`reduced`] makes the checks small enough for Miri.
+//! - [`reduced`] reduces the checks for Miri.
 //! - [`spread`] makes many workers look like one store.
 //! - [`sources`] reads the files of the project itself.
 
@@ -42,6 +42,6 @@ pub mod spread;
 pub mod suite;
 pub mod value;
 
-/// Every name under which a store of one machine can be created.
+/// Every name of a store on one machine.
 pub const STORE_NAMES: [&str; 5] =
     ["local", "local_update_cpu", "local_allreduce_cpu", "device", "local_allreduce_device"];

@@ -1,4 +1,4 @@
-//! The store as simply as it can be written: a list of keys in init order, each with its value.
+//! The simplest possible store: a list of keys in the order of initialisation, with their values.
 
 use kvstore::ErrorCode;
 
@@ -10,14 +10,14 @@ use crate::policy::{Policy, SgdState};
 use crate::spread::sums_of_workers;
 use crate::value::{Spec, Value};
 
-/// The codes of everything that is wrong with a call. A store may answer with any of them.
+/// The codes of all errors of a call. A store may return any of them.
 pub type Faults = Vec<ErrorCode>;
 
-/// Keys that run in parallel with values, a repeated key keeping its values in call order.
+/// Keys with values. The values of a repeated key are in call order.
 pub type Pairs<T> = [(String, T)];
 
-/// Which slot receives which value, in the order of writing: the last one wins where a slot stands
-/// twice.
+/// The values that a pull writes to slots, in the order of writing. If a slot appears twice, the
+/// last value wins.
 pub type SlotWrites = Vec<(usize, Value)>;
 
 /// A naive store.
@@ -27,7 +27,8 @@ pub struct Model {
     policy: Policy,
     compression: Option<Compression>,
     clip_global_norm: Option<f64>,
-    /// Over how many workers the values of a push are spread, if it is a store of several.
+    /// The number of workers over which the values of a push are spread, or `None` for a store of
+    /// one process.
     num_workers: Option<usize>,
 }
 
@@ -52,8 +53,8 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Returns the model of a store that workers share, over which the values of each push are spread. What arrives is
-    /// the sum of each worker.
+    /// Returns the model of a store that workers share. The values of each push are spread over the
+    /// workers, and the store receives the sum of each worker.
     pub fn of_workers(num_workers: usize) -> Self {
         Self { num_workers: Some(num_workers), ..Self::default() }
     }
@@ -67,14 +68,15 @@ impl Model {
         Ok(())
     }
 
-    /// Sums the values of each key and hands the sum to the policy, in init order.
+    /// Sums the values of each key and applies the policy to the sum, in the order of
+    /// initialisation.
     pub fn push(&mut self, pairs: &Pairs<Value>) -> Result<(), Faults> {
         none_of(self.faults_of_push(pairs))?;
         self.push_checked(pairs, |_| None)
     }
 
-    /// As [`Model::push`], of values of which some are rows. An optimizer changes nothing but the rows of the keys that
-    /// get nothing but rows.
+    /// Works like [`Model::push`], but some values are row-sparse. If all values of a key are, an
+    /// optimizer changes only their rows.
     pub fn push_rows(&mut self, pairs: &Pairs<ValueOrRows>) -> Result<(), Faults> {
         let dense = pairs.iter().map(|(key, value)| (key.clone(), value.to_dense()));
         let dense: Vec<_> = dense.collect();
@@ -90,7 +92,7 @@ impl Model {
         })
     }
 
-    /// Pushes; `rows_of` gives the rows of a key that gets nothing else.
+    /// Pushes valid arguments. `rows_of` returns the rows of a key whose values are all row-sparse.
     fn push_checked(
         &mut self,
         pairs: &Pairs<Value>,
@@ -125,8 +127,8 @@ impl Model {
         Ok(())
     }
 
-    /// Returns which slot receives which value, cast to the slot's dtype, in the order of writing:
-    /// the last one wins where a slot is given twice.
+    /// Returns the value that each slot receives, cast to the slot's dtype, in the order of
+    /// writing. If a slot appears twice, the last value wins.
     pub fn pull(&self, outs: &Pairs<usize>, slots: &[Spec]) -> Result<SlotWrites, Faults> {
         none_of(faults_of_pull(outs, slots, |key| self.value(key)))?;
         let mut written = Vec::new();
@@ -145,7 +147,7 @@ impl Model {
             .collect()
     }
 
-    /// Pushes, then pulls; nothing is pushed when something is wrong with the pull.
+    /// Pushes, then pulls. Pushes nothing if the pull has a fault.
     pub fn pushpull(
         &mut self,
         pairs: &Pairs<Value>,
@@ -160,8 +162,7 @@ impl Model {
         self.pull(outs, slots)
     }
 
-    /// Initialises, then pulls the same keys; nothing is initialised when something is wrong with
-    /// the pull.
+    /// Initialises, then pulls the same keys. Initialises nothing if the pull has a fault.
     pub fn broadcast(
         &mut self,
         pairs: &Pairs<Value>,
@@ -175,7 +176,7 @@ impl Model {
         self.pull(outs, slots)
     }
 
-    /// Says what happens to the sums of later pushes. States start anew.
+    /// Sets the policy of later pushes. States start anew.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         for entry in &mut self.entries {
@@ -183,7 +184,7 @@ impl Model {
         }
     }
 
-    /// Says how the values of later pushes are compressed. Residuals stay.
+    /// Sets the compression of later pushes. Residuals stay.
     pub fn set_compression(&mut self, compression: Option<Compression>) -> Result<(), Faults> {
         if compression.is_some() && self.clip_global_norm.is_some() {
             return Err(vec![ErrorCode::InvalidArgument]);
@@ -192,7 +193,7 @@ impl Model {
         Ok(())
     }
 
-    /// Says which norm the sums of later pushes have at most.
+    /// Sets the bound of the global norm of later pushes.
     pub fn set_clip_global_norm(&mut self, bound: Option<f64>) -> Result<(), Faults> {
         if bound.is_some_and(|bound| self.compression.is_some() || bound <= 0.0) {
             return Err(vec![ErrorCode::InvalidArgument]);
@@ -201,7 +202,8 @@ impl Model {
         Ok(())
     }
 
-    /// Goes back to what was. A file cannot hold an updater: the present one stays, if there is one.
+    /// Rolls back to an earlier model. A file cannot contain an updater, so the current one stays,
+    /// if there is one.
     pub fn rollback(&mut self, earlier: &Self, is_file: bool) -> Result<(), Faults> {
         let policy = match (&earlier.policy, &self.policy) {
             (Policy::Updater(_), Policy::Updater(_)) if is_file => self.policy.clone(),
@@ -212,7 +214,7 @@ impl Model {
         Ok(())
     }
 
-    /// Forgets keys.
+    /// Removes keys.
     pub fn remove(&mut self, keys: &[String]) -> Result<(), Faults> {
         let faults = keys.iter().filter(|key| self.value(key).is_none());
         none_of(faults.map(|_| ErrorCode::KeyNotFound).collect())?;
@@ -220,7 +222,7 @@ impl Model {
         Ok(())
     }
 
-    /// Returns the keys in init order.
+    /// Returns the keys in the order of initialisation.
     pub fn keys(&self) -> Vec<String> {
         self.entries.iter().map(|entry| entry.key.clone()).collect()
     }
@@ -268,7 +270,7 @@ impl Model {
     }
 }
 
-/// What is wrong with a pull of values that `value_of` looks up.
+/// Returns the faults of a pull. `value_of` looks up the stored values.
 fn faults_of_pull<'a>(
     outs: &Pairs<usize>,
     slots: &[Spec],
@@ -287,7 +289,7 @@ fn faults_of_pull<'a>(
     faults
 }
 
-/// Returns what arrives of the values of a key; the first of them have residuals already.
+/// Returns the decoded values of a key. Values without a residual start with zeros.
 fn sent(compression: &Compression, values: &[Value], residuals: &mut Vec<Value>) -> Vec<Value> {
     while residuals.len() < values.len() {
         residuals.push(no_residual(&values[0].spec));
@@ -301,7 +303,7 @@ impl Entry {
         Self { key: key.to_owned(), value: value.clone(), state: None, residuals: Vec::new() }
     }
 
-    /// A failing updater leaves its key as it was and ends the call.
+    /// Updates the value. A failing updater leaves its key unchanged and ends the call.
     fn update(
         &mut self,
         policy: &Policy,

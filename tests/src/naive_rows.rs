@@ -1,4 +1,4 @@
-//! Values of rows as simply as they can be written: a list of numbers and rows.
+//! The model's row-sparse values: a list of row indices and rows.
 
 use kvstore::RowSparse;
 
@@ -6,24 +6,24 @@ use crate::arrays::{from_tensor, to_array};
 use crate::samples::{nasty, words};
 use crate::value::{Number, Spec, Value};
 
-/// Some rows of a value, by ascending number.
+/// Some rows of a value, in ascending order of their indices.
 #[derive(Clone, Debug)]
 pub struct NaiveRows {
-    /// Of the whole value.
+    /// The spec of the dense value.
     pub spec: Spec,
-    /// Which rows.
+    /// The row indices.
     pub indices: Vec<i64>,
-    /// Their elements, one row after the other.
+    /// The elements of the rows, concatenated.
     pub numbers: Vec<Number>,
 }
 
 impl NaiveRows {
-    /// Returns rows that look random, each row of the shape being there in so many of 8 cases.
+    /// Returns pseudo-random rows. Each row of the shape is present with probability `in_8 / 8`.
     pub fn sample(spec: Spec, seed: u64, in_8: u64) -> Self {
         Self::sample_of(spec, seed, in_8, nasty)
     }
 
-    /// As [`NaiveRows::sample`], with numbers of another kind.
+    /// Works like [`NaiveRows::sample`], with another source of numbers.
     pub fn sample_of(spec: Spec, seed: u64, in_8: u64, numbers: fn(Spec, u64) -> Value) -> Self {
         let num_rows = i64::try_from(spec.shape[0]).expect("a small shape");
         let there = (0..num_rows).zip(words(!seed)).filter(|(_, word)| word % 8 < in_8);
@@ -32,7 +32,7 @@ impl NaiveRows {
         Self { spec, indices, numbers }
     }
 
-    /// Returns some rows of a value.
+    /// Returns the rows of a value that `is_there` selects.
     pub fn of(value: &Value, is_there: impl Fn(usize) -> bool) -> Self {
         let row_len: usize = value.spec.shape[1..].iter().product();
         let rows = value.numbers.chunks(row_len).enumerate().filter(|(row, _)| is_there(*row));
@@ -41,7 +41,7 @@ impl NaiveRows {
         Self { spec: value.spec.clone(), indices: indices.collect(), numbers: numbers.concat() }
     }
 
-    /// Returns the value with the others as 0.
+    /// Returns the dense value. Missing rows are 0.
     pub fn to_dense(&self) -> Value {
         let mut dense = Value::zeros(self.spec.clone());
         let row_len: usize = self.spec.shape[1..].iter().product();
@@ -54,7 +54,7 @@ impl NaiveRows {
         dense
     }
 
-    /// Returns one row; none when it is not there.
+    /// Returns one row, or `None` if it is missing.
     pub fn row(&self, index: i64) -> Option<Value> {
         let spec = rows_spec(&self.spec, 1);
         let row = self.indices.iter().position(|other| *other == index)?;
@@ -62,7 +62,7 @@ impl NaiveRows {
         Some(Value { spec, numbers })
     }
 
-    /// Returns the value that a store takes.
+    /// Returns the row-sparse value for the store.
     pub fn to_rows(&self) -> RowSparse {
         let spec = rows_spec(&self.spec, self.indices.len());
         let rows = to_array(&Value { spec, numbers: self.numbers.clone() }).tensor();
@@ -70,7 +70,7 @@ impl NaiveRows {
             .expect("ascending rows of the shape")
     }
 
-    /// Returns the rows of a store's value.
+    /// Returns the rows of a row-sparse value of the store.
     pub fn from_rows(rows: &RowSparse) -> Self {
         let spec = Spec::new(rows.shape().dims(), rows.dtype());
         let numbers = from_tensor(rows.rows()).numbers;
@@ -78,17 +78,17 @@ impl NaiveRows {
     }
 }
 
-/// What a push gives a key: a whole value, or some rows of one.
+/// A pushed value: dense or row-sparse.
 #[derive(Clone, Debug)]
 pub enum ValueOrRows {
-    /// All of it.
+    /// A dense value.
     Value(Value),
-    /// Some rows.
+    /// A row-sparse value.
     Rows(NaiveRows),
 }
 
 impl ValueOrRows {
-    /// Returns the whole value.
+    /// Returns the dense value.
     pub fn to_dense(&self) -> Value {
         match self {
             Self::Value(value) => value.clone(),
@@ -96,7 +96,7 @@ impl ValueOrRows {
         }
     }
 
-    /// Returns the rows, where only some are there.
+    /// Returns the rows, or `None` for a dense value.
     pub fn rows(&self) -> Option<&NaiveRows> {
         match self {
             Self::Value(_) => None,
@@ -105,7 +105,7 @@ impl ValueOrRows {
     }
 }
 
-/// Returns the spec of so many rows of a value.
+/// Returns the spec of `num_rows` rows of a value.
 pub fn rows_spec(spec: &Spec, num_rows: usize) -> Spec {
     let mut shape = spec.shape.clone();
     shape[0] = num_rows;

@@ -1,4 +1,5 @@
-//! Random programs of store verbs: mostly valid, with a share of every mistake a caller can make.
+//! Random programs of store verbs. Most calls are valid; the others contain every mistake that a
+//! caller can make.
 
 use kvstore::DType;
 use proptest::collection::vec;
@@ -11,43 +12,44 @@ use crate::naive_rows::{NaiveRows, ValueOrRows};
 use crate::policy::{NamedUpdater, Policy, Sgd};
 use crate::value::{Number, Spec, Value};
 
-/// The keys that programs initialise. Init order is up to the program.
+/// The keys that programs initialise, in any order.
 pub const KEYS: [&str; 5] = ["b", "a", "e", "", "é漢"];
 
 /// A key that no program initialises.
 pub const UNKNOWN_KEY: &str = "never";
 
-/// Keys with a value each, as one call gives them; the lengths may differ.
+/// The keys and values of a call. The lengths may differ.
 #[derive(Clone, Debug)]
 pub struct CallValues {
-    /// The keys, repeated ones included.
+    /// The keys, with repetitions.
     pub keys: Vec<String>,
     /// The values.
     pub values: Vec<Value>,
 }
 
-/// As [`CallValues`], with rows of some values.
+/// Like [`CallValues`], but some values are row-sparse.
 #[derive(Clone, Debug)]
 pub struct CallRows {
-    /// The keys, repeated ones included.
+    /// The keys, with repetitions.
     pub keys: Vec<String>,
     /// The values.
     pub values: Vec<ValueOrRows>,
 }
 
-/// Keys with an array each that is to be written; the lengths may differ.
+/// The keys and outputs of a call. The lengths may differ.
 #[derive(Clone, Debug)]
 pub struct CallOutputs {
-    /// The keys, repeated ones included.
+    /// The keys, with repetitions.
     pub keys: Vec<String>,
-    /// For each key the index of its array in `specs`; an array may be named more than once.
+    /// The index in `specs` of the array of each key. An array may appear more than once.
     pub slots: Vec<usize>,
     /// The arrays.
     pub specs: Vec<Spec>,
 }
 
 impl CallOutputs {
-    /// Gives the outs the keys of a call in turn: `broadcast` has one list of keys for both.
+    /// Sets the keys of the outputs to those of the values, in turn, because `broadcast` has one
+    /// list of keys for both.
     fn for_keys_of(mut self, given: &CallValues) -> Self {
         if given.keys.is_empty() {
             return Self { keys: Vec::new(), slots: Vec::new(), specs: Vec::new() };
@@ -67,7 +69,7 @@ impl CallOutputs {
 pub enum Operation {
     Init(CallValues),
     Push(CallValues, i32),
-    /// Pushes values of which some are rows.
+    /// Pushes values of which some are row-sparse.
     PushRows(CallRows, i32),
     Pull(CallOutputs, i32),
     PullNew(Vec<String>),
@@ -81,14 +83,15 @@ pub enum Operation {
     Remove(Vec<String>),
     /// Takes a snapshot and keeps it.
     Snapshot,
-    /// Goes back to one of the kept snapshots, by its number modulo how many there are; by way of a file or not.
+    /// Rolls back to a kept snapshot, given by its index modulo their number, directly or through a
+    /// file.
     Rollback(usize, bool),
-    /// Restores the present state from a checkpoint of it.
+    /// Restores the current state from a checkpoint of it.
     Reload,
 }
 
-/// Returns programs that begin with the init of some keys, and often a policy. In about half of them every key is of
-/// floats, so that optimizers have something to do.
+/// Returns programs that begin with the initialisation of some keys, and often with a policy. In
+/// about half of them all keys have floating-point dtypes, so that optimizers can run.
 pub fn program() -> impl Strategy<Value = Vec<Operation>> {
     let floats = float_dtypes().collect();
     let specs =
@@ -106,7 +109,7 @@ pub fn program() -> impl Strategy<Value = Vec<Operation>> {
     })
 }
 
-/// Returns specs of small values, a scalar and a value larger than a cache line among them.
+/// Returns specs of small values, including a scalar and a value larger than a cache line.
 pub fn spec(dtypes: Vec<DType>) -> impl Strategy<Value = Spec> {
     let shapes =
         select(vec![vec![1], vec![2, 3], vec![3, 2], vec![4], vec![], vec![2, 1, 2], vec![67]]);
@@ -119,7 +122,7 @@ pub fn value(spec: Spec) -> impl Strategy<Value = Value> {
         .prop_map(move |numbers| Value { spec: spec.clone(), numbers })
 }
 
-/// Returns numbers that a dtype can hold: small ones, nasty ones, and any bits at all.
+/// Returns numbers of a dtype: small numbers, difficult numbers and arbitrary bits.
 pub fn number(dtype: DType) -> impl Strategy<Value = Number> {
     let any_bits = any::<i64>().prop_map(move |bits| Number::from_bits(dtype, bits));
     prop_oneof![
@@ -131,7 +134,7 @@ pub fn number(dtype: DType) -> impl Strategy<Value = Number> {
     .prop_map(move |number| number.cast(dtype))
 }
 
-/// Returns the numbers at which arithmetic goes wrong first; a cast makes them a dtype's own.
+/// Returns numbers that are difficult for arithmetic. The caller casts them to a dtype.
 pub fn nasty_numbers() -> Vec<Number> {
     let floats = [
         f64::NAN,
@@ -151,7 +154,8 @@ pub fn nasty_numbers() -> Vec<Number> {
         1e8,
         0.1,
         1.0 + f64::EPSILON,
-        // A hair above half-way between two half floats: rounding in two steps goes wrong here.
+        // Slightly above half-way between two half-precision numbers, where rounding twice goes
+        // wrong.
         1.0 + 1.0 / 2048.0 + 1e-12,
         1.0 + 1.0 / 256.0 + 1e-12,
     ];
@@ -204,7 +208,7 @@ fn compression() -> impl Strategy<Value = Option<Compression>> {
     prop_oneof![1 => Just(None), 2 => some.prop_map(Some)]
 }
 
-/// Bounds below and above the norms of most pushes, and one that is none.
+/// Returns bounds below and above the norms of most pushes, and an invalid one.
 fn clip_global_norm() -> impl Strategy<Value = Option<f64>> {
     select(vec![None, None, Some(0.7), Some(3.0), Some(40.0), Some(-1.0)])
 }
@@ -228,7 +232,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     ]
 }
 
-/// A key by its index in [`KEYS`], or now and then one that nobody initialised.
+/// Returns the index of a key in [`KEYS`], or sometimes `None` for an unknown key.
 fn key() -> impl Strategy<Value = Option<usize>> {
     prop_oneof![30 => (0..KEYS.len()).prop_map(Some), 1 => Just(None)]
 }
@@ -245,7 +249,7 @@ fn keys_once() -> impl Strategy<Value = Vec<String>> {
     subsequence(KEYS.to_vec(), 0..3).prop_map(|keys| keys.into_iter().map(str::to_owned).collect())
 }
 
-/// The key's own spec, or now and then another one, or one without elements.
+/// Returns the spec of the key, or sometimes another one, or one without elements.
 fn spec_for(specs: &[Spec], key: Option<usize>) -> impl Strategy<Value = Spec> + use<> {
     let own = specs[key.unwrap_or(0)].clone();
     let empty = Spec::new(&[2, 0], own.dtype);
@@ -258,14 +262,15 @@ fn given_each(specs: &[Spec], chosen: &[usize]) -> impl Strategy<Value = CallVal
     values.prop_map(move |values| CallValues { keys: keys.clone(), values })
 }
 
-/// Some keys, each once, with their own specs: what `init` wants.
+/// Returns some keys, each once, with values of their own specs: valid arguments of `init`.
 fn given_once(specs: Vec<Spec>) -> impl Strategy<Value = CallValues> {
     subsequence((0..KEYS.len()).collect::<Vec<_>>(), 0..3)
         .prop_shuffle()
         .prop_flat_map(move |chosen| given_each(&specs, &chosen))
 }
 
-/// Keys that may repeat, with a value each; now and then one value too many or too few.
+/// Returns keys with repetitions and a value for each, sometimes with one value too many or too
+/// few.
 fn given(specs: Vec<Spec>) -> impl Strategy<Value = CallValues> {
     let pair = key().prop_flat_map(move |key| {
         let value = spec_for(&specs, key).prop_flat_map(value);
@@ -278,7 +283,7 @@ fn given(specs: Vec<Spec>) -> impl Strategy<Value = CallValues> {
     })
 }
 
-/// As [`given`], with rows of most values that have any.
+/// Works like [`given`], but most values with rows are row-sparse.
 fn given_rows(specs: Vec<Spec>) -> impl Strategy<Value = CallRows> {
     given(specs).prop_flat_map(|given| {
         let values: Vec<_> = given.values.into_iter().map(value_or_rows).collect();
@@ -286,7 +291,7 @@ fn given_rows(specs: Vec<Spec>) -> impl Strategy<Value = CallRows> {
     })
 }
 
-/// Some rows of the value, or now and then all of it.
+/// Returns some rows of the value, or sometimes the dense value.
 fn value_or_rows(value: Value) -> impl Strategy<Value = ValueOrRows> {
     let num_rows =
         if value.numbers.is_empty() { 0 } else { value.spec.shape.first().map_or(0, |it| *it) };
@@ -299,8 +304,8 @@ fn value_or_rows(value: Value) -> impl Strategy<Value = ValueOrRows> {
     })
 }
 
-/// Keys that may repeat, with an array each: of any dtype, now and then of another shape, now and
-/// then the array that the pair before has.
+/// Returns keys with repetitions and an array for each, of any dtype, sometimes of another shape,
+/// and sometimes the array of the pair before.
 fn outs(specs: Vec<Spec>) -> impl Strategy<Value = CallOutputs> {
     let dtype = prop_oneof![2 => Just(None), 1 => select(DType::ALL.to_vec()).prop_map(Some)];
     let is_new = prop::bool::weighted(0.8);
@@ -326,7 +331,7 @@ fn outs(specs: Vec<Spec>) -> impl Strategy<Value = CallOutputs> {
     })
 }
 
-/// What is wrong with the lengths of a call.
+/// A fault in the lengths of a call.
 #[derive(Clone, Copy, Debug)]
 enum LengthChange {
     None,

@@ -1,32 +1,32 @@
-//! Every optimizer for one element, written from its formula: no blocks, no folding, no types.
+//! The formulas of all optimizers for one element, written directly: no blocks, no folded scalars,
+//! no element types.
 //!
-//! What is computed is [`Approximate`], so that a result says how near a computation in `f32` has
-//! to come to it.
+//! Results are [`Approximate`], so each has the tolerance for a computation in `f32`.
 
 use std::collections::BTreeMap;
 
 use crate::approximate::Approximate;
 
-/// Below this learning rate, formulas that divide by it skip the update.
+/// The learning rate below which formulas that divide by it skip the update.
 const SMALLEST_DIVISOR: f64 = 7.888_609_052_210_118e-31;
 
 /// An optimizer: its name and its hyper-parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Naive {
-    /// The name.
+    /// The name of the optimizer.
     pub name: &'static str,
-    /// Every hyper-parameter that it has.
+    /// All its hyper-parameters.
     pub parameters: BTreeMap<&'static str, f64>,
 }
 
-/// A name, the defaults of learning rate and weight decay, and the optimizer's own hyper-parameters: the
-/// name of each, its default, and the values that random programs choose from, if they change it.
+/// A name, the default learning rate and weight decay, and the other hyper-parameters: name,
+/// default, and the values that random programs choose from (none if they do not change it).
 type Definition = (&'static str, f64, f64, &'static [(&'static str, f64, &'static [f64])]);
 
-/// The names and defaults of `MXNet`'s Python classes, of `AdamW` as `PyTorch` has it, and of
-/// Nesterov's method as `MXNet`'s Scala classes have it.
+/// The names and defaults of `MXNet`'s Python classes. `AdamW` is `PyTorch`'s, and Nesterov's
+/// method is that of `MXNet`'s Scala classes.
 ///
-/// Small epsilons are not chosen where a difference of two almost equal numbers is what is divided by.
+/// Where a formula divides by a difference of two almost equal numbers, no small epsilon is chosen.
 const DEFINITIONS: &[Definition] = &[
     ("sgd", 0.01, 0.0, &[("momentum", 0.0, &[0.0, 0.9, 0.5]), ("lazy_update", 1.0, &[])]),
     ("nag", 0.01, 0.0, &[("momentum", 0.0, &[0.0, 0.9, 0.5])]),
@@ -170,8 +170,8 @@ impl Naive {
         DEFINITIONS.iter().map(|(name, ..)| *name)
     }
 
-    /// Returns the own hyper-parameters of this optimizer that random programs change, each with the
-    /// values that they choose from.
+    /// Returns the hyper-parameters of this optimizer that random programs change, each with the
+    /// values to choose from.
     pub fn own_values(name: &str) -> impl Iterator<Item = (&'static str, &'static [f64])> {
         let own = definition(name).3.iter();
         own.filter(|(.., values)| !values.is_empty()).map(|(name, _, values)| (*name, *values))
@@ -205,8 +205,8 @@ impl Naive {
         }
     }
 
-    /// Returns the two numbers of an element whose norms over its key, or its row, an update needs; none for
-    /// most optimizers.
+    /// Returns the two numbers of an element whose norms over its key or row an update needs, or
+    /// `None` for most optimizers.
     pub fn measured(
         &self,
         due: UpdateScalars,
@@ -228,8 +228,8 @@ impl Naive {
         }
     }
 
-    /// Makes update `count`, from 1, of one element and returns the new weight. The learning rate
-    /// and the weight decay are those of this update and key.
+    /// Runs update `count` (counted from 1) of one element and returns the new weight. The learning
+    /// rate and the weight decay are those of this update and key.
     pub fn step(
         &self,
         due: UpdateScalars,
@@ -238,7 +238,7 @@ impl Naive {
         state: &mut State,
     ) -> Approximate {
         if matches!(self.name, "ftrl" | "ftml") && due.learning_rate.abs() < SMALLEST_DIVISOR {
-            // Skipped: later bias corrections do not count it.
+            // A skipped update does not count for later bias corrections.
             state.skipped += 1;
             return weight;
         }
@@ -246,20 +246,20 @@ impl Naive {
     }
 }
 
-/// An update that is due.
+/// The scalars of one update of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateScalars {
-    /// The number of the update of its key, from 1.
+    /// The number of the update, counted from 1.
     pub count: u32,
-    /// Scheduled and multiplied.
+    /// The learning rate, with schedule and multiplier.
     pub learning_rate: f64,
-    /// Multiplied.
+    /// The weight decay, with multiplier.
     pub weight_decay: f64,
-    /// The norms over the key, or over a row, of what [`Naive::measured`] returns.
+    /// The norms of the numbers that [`Naive::measured`] returns, over the key or row.
     pub norms: Option<[Approximate; 2]>,
 }
 
-/// What one element of a key has beside its weight; which optimizer uses what is said there.
+/// The state of one element. Each optimizer uses the fields that its formula names.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the optimizers' own names for them are in the formulas")]
 pub struct State {
@@ -277,7 +277,7 @@ impl State {
         self.a.unit()
     }
 
-    /// Returns what a store keeps of it, in its order.
+    /// Returns the numbers that a store keeps for this element, in the store's order.
     pub fn kept(&self, optimizer: &Naive) -> Vec<Approximate> {
         let is = |name| optimizer.get(name) != 0.0;
         match optimizer.name {
@@ -295,7 +295,8 @@ impl State {
     }
 }
 
-/// One update of one element: hyper-parameters, learning rate, weight decay, count, gradient, norms.
+/// One update of one element: hyper-parameters, learning rate, weight decay, count, gradient and
+/// norms.
 pub(crate) struct NaiveStep<'a> {
     pub(crate) h: &'a Naive,
     pub(crate) lr: f64,
@@ -345,22 +346,22 @@ impl NaiveStep<'_> {
         self.p(flag) != 0.0
     }
 
-    /// The gradient, rescaled and clipped.
+    /// Returns the gradient, rescaled and clipped.
     pub(crate) fn q(&self) -> Approximate {
         (self.p("rescale_grad") * self.g).clip(self.p("clip_gradient"))
     }
 
-    /// The gradient with weight decay, rescaled before it and clipped after it.
+    /// Returns the gradient with weight decay, rescaled first and clipped last.
     fn q_decayed(&self, w: Approximate) -> Approximate {
         (self.p("rescale_grad") * self.g + self.wd * w).clip(self.p("clip_gradient"))
     }
 
-    /// `1 - b^t`. It is small at first, so that the error of the power in `f64` counts.
+    /// Returns `1 - b^t`. It is small at first, so the error of the power in `f64` matters.
     pub(crate) fn bias(&self, b: f64) -> Approximate {
         self.bias_after(b, self.t)
     }
 
-    /// `1 - b^t` for another `t`.
+    /// Returns `1 - b^t` for another `t`.
     fn bias_after(&self, b: f64, t: u32) -> Approximate {
         let power = b.powi(t.cast_signed());
         Approximate::folded(1.0 - power, 16.0 * f64::EPSILON, self.g.unit())
@@ -374,7 +375,7 @@ impl NaiveStep<'_> {
         w + *m
     }
 
-    /// As `MXNet`'s operator, which runs in place: the momentum sees the new weight.
+    /// `MXNet`'s operator runs in place, so the momentum sees the new weight.
     fn nag(&self, w: Approximate, m: &mut Approximate) -> Approximate {
         let momentum = self.p("momentum");
         if momentum == 0.0 {
@@ -424,7 +425,7 @@ impl NaiveStep<'_> {
         if is_decoupled { w_new - self.lr * self.wd * w } else { w_new }
     }
 
-    /// As `PyTorch` has it: the weight decays first, and epsilon is added to the corrected root.
+    /// `PyTorch`'s form: the weight decays first, and epsilon is added to the corrected root.
     fn adamw(&self, w: Approximate, m: &mut Approximate, v: &mut Approximate) -> Approximate {
         let (q, beta1, beta2) = (self.q(), self.p("beta1"), self.p("beta2"));
         let w = (1.0 - self.lr * self.wd) * w;
@@ -478,14 +479,14 @@ impl NaiveStep<'_> {
         let n_new = *n + q * q;
         *z = *z + q - (n_new.sqrt() - n.sqrt()) * w / self.lr;
         *n = n_new;
-        // Continuous: a weight that is just not zero is almost zero.
+        // The formula is continuous here: a weight that is just not zero is almost zero.
         let is_zero = z.value.abs() <= self.p("lamda1");
         let shrunk = self.p("lamda1") * z.sign() - *z;
         let shrunk = if is_zero { shrunk.as_zero() } else { shrunk };
         shrunk / ((n.sqrt() + self.p("beta")) / self.lr + self.wd)
     }
 
-    /// Where `MXNet` divides 0 by 0 the weight stays.
+    /// Where `MXNet` divides 0 by 0, the weight stays unchanged.
     fn adamax(&self, w: Approximate, m: &mut Approximate, u: &mut Approximate) -> Approximate {
         let (q, beta1, beta2) = (self.q_decayed(w), self.p("beta1"), self.p("beta2"));
         *m = beta1 * *m + (1.0 - beta1) * q;

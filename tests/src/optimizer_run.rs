@@ -1,5 +1,5 @@
-//! A run of an optimizer over some keys: what the formulas give after every push, and how near a
-//! store has to come to it.
+//! Runs an optimizer over some keys: the results of the formulas after every push, and the
+//! tolerances for a store.
 
 use kvstore::{DType, Key, Optimizer};
 
@@ -10,24 +10,24 @@ use crate::optimizer::{Naive, State, UpdateScalars};
 use crate::schedule::Stateful;
 use crate::value::{Number, Value};
 
-/// An optimizer with all that is said about its learning rate and weight decay.
+/// An optimizer with its schedule and multipliers.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The optimizer.
     pub naive: Naive,
-    /// The schedule, not asked yet. Its base is the optimizer's learning rate.
+    /// The schedule, before its first update. Its base rate is the optimizer's learning rate.
     pub schedule: Option<Stateful>,
-    /// Factors on the learning rate and the weight decay of keys.
+    /// The multipliers of learning rate and weight decay, by key.
     pub multipliers: Vec<(String, f64, f64)>,
 }
 
 impl Setup {
-    /// Returns the setup of an optimizer alone.
+    /// Returns the setup of an optimizer without schedule and multipliers.
     pub fn new(naive: Naive) -> Self {
         Self { naive, schedule: None, multipliers: Vec::new() }
     }
 
-    /// Returns the same as the store takes it.
+    /// Returns the same optimizer for a store.
     pub fn optimizer(&self) -> kvstore::Result<Optimizer> {
         let options: Vec<_> = self.naive.parameters.iter().map(own).collect();
         let mut optimizer = Optimizer::from_options(self.naive.name, &options)?;
@@ -60,14 +60,14 @@ pub struct NaiveKey {
     row_len: usize,
     schedule: Option<Stateful>,
     num_updates: u32,
-    /// The weight; for half floats its copy in f32.
+    /// The weight. For half precision, its copy in f32.
     pub weights: Vec<Approximate>,
     /// The state of each element.
     pub states: Vec<State>,
 }
 
 impl NaiveKey {
-    /// Returns a key with this weight before its first update.
+    /// Returns a key with this initial weight.
     pub fn new(setup: &Setup, key: &str, weight: &Value) -> Self {
         let unit = unit_of(weight.spec.dtype);
         let weights = weight.numbers.iter().map(|number| number.to_f64());
@@ -82,7 +82,7 @@ impl NaiveKey {
         }
     }
 
-    /// Makes an update with the sum of the gradients.
+    /// Runs one update with the sum of the gradients.
     pub fn push(&mut self, setup: &Setup, gradients: &[Value]) {
         self.num_updates += 1;
         let mut due = self.due(setup);
@@ -111,12 +111,13 @@ impl NaiveKey {
         }
     }
 
-    /// Returns how many elements have norms in common: a row, or all.
+    /// Returns the number of elements that share norms: those of a row, or all.
     fn stretch(&self, setup: &Setup) -> usize {
         if setup.naive.name == "groupadagrad" { self.row_len } else { self.weights.len() }
     }
 
-    /// Returns the norms of each stretch; none for most optimizers.
+    /// Returns the norms of each stretch of elements that share them, or `None` for most
+    /// optimizers.
     fn norms(
         &self,
         setup: &Setup,
@@ -138,25 +139,26 @@ impl NaiveKey {
         Some(norms.collect())
     }
 
-    /// Says where a stored weight is too far from the formulas, or nothing. What half floats store
-    /// may be off by a rounding more.
+    /// Returns a description of the first stored weight outside its tolerance, or `None`. The
+    /// tolerance of half-precision weights includes one more rounding.
     pub fn difference(&self, stored: &Value) -> Option<String> {
         assert_eq!(stored.spec.dtype, self.dtype);
         difference(&self.weights, stored, Rounding::In(self.dtype))
     }
 }
 
-/// What happened to a number after the formulas.
+/// The rounding of a stored number after the formulas.
 #[derive(Clone, Copy, Debug)]
 pub enum Rounding {
-    /// Nothing: it is in the type that it was computed in.
+    /// None: the number has the type that it was computed in.
     AsComputed,
-    /// It was rounded into this dtype, if that is one of half floats.
+    /// The number was rounded to this dtype, if it is a half-precision one.
     In(DType),
 }
 
 impl Rounding {
-    /// The error of storing a number, which for the smallest half floats is not relative.
+    /// Returns the error of storing a number. It is not relative for the smallest half-precision
+    /// numbers.
     fn rounding(self, value: f64) -> f64 {
         let rounding = |half: HalfFormat| (value.abs() * half.rounding()).max(half.step(0.0) / 2.0);
         self.half().map_or(0.0, rounding)
@@ -167,7 +169,7 @@ impl Rounding {
     }
 }
 
-/// Says where numbers are too far from what the formulas give, or nothing.
+/// Returns a description of the first number outside its tolerance, or `None`.
 pub fn difference(expected: &[Approximate], found: &Value, stored: Rounding) -> Option<String> {
     let pairs = expected.iter().zip(&found.numbers).enumerate();
     let mut wrong = pairs.filter(|(_, (expected, found))| !is_near(expected, **found, stored));
@@ -177,7 +179,7 @@ pub fn difference(expected: &[Approximate], found: &Value, stored: Rounding) -> 
 
 fn is_near(expected: &Approximate, found: Number, stored: Rounding) -> bool {
     let tolerance = expected.error + stored.rounding(expected.value);
-    // Beyond these the formula says nothing, or nothing that a half float could hold.
+    // Beyond these limits, the formula gives no tolerance, or half precision overflows.
     let most = stored.half().map_or(6e4, |half| (0.95 * half.largest()).min(6e4));
     if !tolerance.is_finite() || expected.value.abs() > most {
         return true;
@@ -185,7 +187,7 @@ fn is_near(expected: &Approximate, found: Number, stored: Rounding) -> bool {
     (found.to_f64() - expected.value).abs() <= 1.01 * tolerance
 }
 
-/// The error of one rounding in the arithmetic on weights of this dtype.
+/// Returns the error of one rounding in the arithmetic on weights of this dtype.
 pub fn unit_of(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON / 2.0 } else { f64::from(f32::EPSILON) / 2.0 }
 }

@@ -1,4 +1,4 @@
-//! Where checks are run: on the host, or, with `KVSTORE_TEST_DEVICE=gpu` in the environment, on GPUs.
+//! Selects the devices of the checks: the host, or GPUs if `KVSTORE_TEST_DEVICE=gpu` is set.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use kvstore_core::{Backend, Backends, CpuBackend};
 
 use crate::reduced;
 
-/// Returns whether checks are run on GPUs.
+/// Returns whether the checks run on GPUs.
 ///
 /// # Panics
-/// When the environment says something else.
+/// - If the environment variable has another value.
 pub fn is_gpu() -> bool {
     match std::env::var("KVSTORE_TEST_DEVICE").as_deref() {
         Ok("gpu") => true,
@@ -19,12 +19,13 @@ pub fn is_gpu() -> bool {
     }
 }
 
-/// Returns the device of values.
+/// Returns the device for values.
 pub fn device(ordinal: u32) -> Device {
     if is_gpu() { Device::gpu(ordinal) } else { Device::cpu(ordinal) }
 }
 
-/// Returns tables of backends with a name: of the host one for each number of threads, of GPUs the one that there is.
+/// Returns named tables of backends. On the host, there is one for each number of threads; for
+/// GPUs, there is one.
 pub fn backends(threads: &[usize]) -> Vec<(String, Backends)> {
     if is_gpu() {
         return vec![("GPUs".to_owned(), kvstore::backends().clone())];
@@ -36,7 +37,7 @@ pub fn backends(threads: &[usize]) -> Vec<(String, Backends)> {
     reduced::threads(threads).map(of_host).collect()
 }
 
-/// Returns the backend of a table that values are on.
+/// Returns the backend of the values' devices.
 pub fn backend(backends: &Backends) -> &Arc<dyn Backend> {
     backends.of(device(0)).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,4 +1,4 @@
-//! What becomes of a stored value when values are pushed for it.
+//! [`Policy`]: how a push changes the stored value.
 
 use kvstore::DType;
 
@@ -8,15 +8,15 @@ use crate::value::{Number, Value};
 /// What a push does with the sum of its values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Policy {
-    /// The sum becomes the stored value.
+    /// The sum replaces the stored value.
     Assign,
-    /// An updater gets both.
+    /// An updater receives the sum and the stored value.
     Updater(NamedUpdater),
-    /// The sum is a gradient.
+    /// The sum is a gradient for SGD.
     Sgd(Sgd),
 }
 
-/// Updaters that the model and every store can run; `s` is the stored value, `i` what was pushed.
+/// Updaters that the model and every store can run. `s` is the stored value, `i` the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedUpdater {
     /// `s = i`
@@ -29,9 +29,9 @@ pub enum NamedUpdater {
     AddTwice,
     /// `s = s / 2 + i`
     DecayAdd,
-    /// `s` stays.
+    /// `s` is unchanged.
     Nothing,
-    /// `s = s + i`, but for the keys `b` and `e` it spoils `s` and then fails.
+    /// `s = s + i`. For the keys `b` and `e` it overwrites `s` and then fails.
     Picky,
 }
 
@@ -47,7 +47,7 @@ impl NamedUpdater {
         Self::Picky,
     ];
 
-    /// Returns the updater that the recorded programs call so.
+    /// Returns the updater with this name in the recorded programs.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "assign" => Some(Self::Assign),
@@ -60,7 +60,7 @@ impl NamedUpdater {
         }
     }
 
-    /// Tells whether the updater fails for this key.
+    /// Returns whether the updater fails for this key.
     pub fn fails_for(self, key: &str) -> bool {
         self == Self::Picky && matches!(key, "b" | "e")
     }
@@ -83,7 +83,7 @@ impl NamedUpdater {
     }
 }
 
-/// Stochastic gradient descent: its hyper-parameters.
+/// The hyper-parameters of stochastic gradient descent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs, reason = "their names are the optimizer's own")]
 pub struct Sgd {
@@ -94,7 +94,7 @@ pub struct Sgd {
     pub clip_gradient: f64,
 }
 
-/// What SGD keeps for a key.
+/// The state of SGD for a key.
 #[derive(Clone, Debug)]
 pub struct SgdState {
     momentum: Value,
@@ -102,7 +102,7 @@ pub struct SgdState {
 }
 
 impl SgdState {
-    /// Returns the state of a key before its first step. Half floats get a master copy in f32.
+    /// Returns the state of a key before its first step. Half precision gets a master copy in f32.
     pub fn new(weight: &Value) -> Self {
         let dtype = if is_half(weight.spec.dtype) { DType::F32 } else { weight.spec.dtype };
         let master = weight.cast(dtype);
@@ -111,12 +111,12 @@ impl SgdState {
 }
 
 impl Sgd {
-    /// Makes one step and returns the new weight.
+    /// Runs one step and returns the new weight.
     pub fn apply(&self, state: &mut SgdState, gradient: &Value) -> Value {
         self.apply_where(state, gradient, |_| true)
     }
 
-    /// Makes one step of the elements that are touched, and returns the new weight.
+    /// Runs one step on the selected elements and returns the new weight.
     pub fn apply_where(
         &self,
         state: &mut SgdState,
@@ -133,8 +133,9 @@ impl Sgd {
         state.master.cast(gradient.spec.dtype)
     }
 
-    /// One element, every operation rounded: `m = momentum * m - lr * wd * w - lr * q; w = w + m`,
-    /// and without momentum `w = (1 - lr * wd) * w - lr * q`, where `q = clip(rescale * g)`.
+    /// Returns the new weight and momentum of one element, rounded after every operation:
+    /// `m = momentum * m - lr * wd * w - lr * q; w = w + m`, or without momentum
+    /// `w = (1 - lr * wd) * w - lr * q`, where `q = clip(rescale * g)`.
     fn step(&self, w: Number, m: Number, g: Number, dtype: DType) -> (Number, Number) {
         let parameter = |value: f64| Number::Float(value).cast(dtype);
         let mul = |a: Number, b| a.operate(Operator::Mul, b, dtype);
@@ -149,7 +150,7 @@ impl Sgd {
         (w.operate(Operator::Add, m, dtype), m)
     }
 
-    /// Clipping at 0 means none; NaN stays NaN.
+    /// Clips the gradient. A bound of 0 turns clipping off. NaN stays NaN.
     fn clip(&self, gradient: Number, dtype: DType) -> Number {
         let bound = Number::Float(self.clip_gradient).cast(dtype).to_f64();
         let is_off = bound == 0.0 || gradient.to_f64().is_nan();

@@ -1,4 +1,4 @@
-//! Replays programs whose results were recorded: data, not code.
+//! Replays programs with recorded results.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::json::{flat, list, options, text, texts, value_of};
 use crate::policy::NamedUpdater;
 use crate::value::Number;
 
-/// The file of recorded programs in this crate.
+/// The recorded programs of this crate.
 pub const OWN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/store_cases.json");
 
 /// Groups of programs that run on every store.
@@ -32,10 +32,10 @@ pub const ON_EVERY_STORE: [&str; 13] = [
     "optimizer_python",
 ];
 
-/// Groups that need nothing but the verbs of these, where a file has them.
+/// Further groups that use only the verbs of these. A file may lack them.
 pub const ALSO_ON_EVERY_STORE: [&str; 1] = ["random"];
 
-/// Reads the file that `KVSTORE_CASES` names, else [`OWN_FILE`].
+/// Reads the file that `KVSTORE_CASES` names, or [`OWN_FILE`].
 pub fn load_file() -> Json {
     let path = std::env::var("KVSTORE_CASES").unwrap_or_else(|_| OWN_FILE.to_owned());
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -47,12 +47,12 @@ pub fn load() -> Vec<Json> {
     list(&load_file()["cases"]).to_vec()
 }
 
-/// Replays one program on a store of the given name; the answer says where it went wrong.
+/// Replays one program on a store of the given name. An error describes the first difference.
 pub fn replay(case: &Json, store_name: &str) -> Result<(), String> {
     replay_on(case, store_name, kvstore::create(store_name))
 }
 
-/// As [`replay`], on a store that was created, or could not be.
+/// Works like [`replay`], on a store that was created or could not be.
 pub fn replay_on(
     case: &Json,
     store_name: &str,
@@ -81,7 +81,7 @@ struct Player {
     store: Store,
     log: UpdaterLog,
     tolerance: f64,
-    /// For the files of the program.
+    /// The folder for files of the program.
     folder: TempDir,
 }
 
@@ -175,7 +175,8 @@ impl Player {
         Ok(())
     }
 
-    /// Without a tolerance equal as floats are: 0.0 equals -0.0, and any NaN any NaN.
+    /// Without a tolerance, numbers are compared as floats: 0.0 equals -0.0, and any NaN equals any
+    /// NaN.
     fn is_close(&self, expected: Number, found: Number) -> bool {
         match (expected, found) {
             (Number::Int(a), Number::Int(b)) => a == b,
@@ -189,7 +190,7 @@ impl Player {
     }
 }
 
-/// The parameters are a map of Python, whose mistakes a binding has to find.
+/// Sets the compression. The parameters are a Python dictionary, whose errors the binding detects.
 fn compress(store: &Store, parameters: &Json) -> Result<(), Error> {
     let parameters = parameters.as_object().expect("parameters are an object");
     if let Some(name) =
@@ -215,7 +216,7 @@ fn expect_code(result: Result<(), Error>, code: &str) -> Result<(), String> {
     }
 }
 
-/// One array, or a list that may hold lists: the shapes that a call's values have.
+/// One array, or a list that may contain lists: the shapes of a call's values.
 #[derive(Clone)]
 enum Arrays {
     One(NDArray),
@@ -231,7 +232,7 @@ impl Arrays {
     }
 }
 
-/// Values have data; outs have none and begin as zeros.
+/// Returns arrays. Values have data; outputs have none and start with zeros.
 fn arrays_of(json: &Json) -> Arrays {
     match json {
         Json::Null => Arrays::Many(Vec::new()),
@@ -240,7 +241,7 @@ fn arrays_of(json: &Json) -> Arrays {
     }
 }
 
-/// The four shapes of a call: a key with one or many arrays, keys with an array or a list each.
+/// Returns the pairs of a call in one of the four shapes.
 fn pairs(keys: &Json, arrays: &Arrays) -> Result<Pairs, Error> {
     match (keys, arrays) {
         (Json::String(key), Arrays::One(array)) => Pairs::new(key.as_str(), array),

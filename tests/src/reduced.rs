@@ -1,8 +1,9 @@
-//! Sizes of the checks under Miri, which needs some thousand times as long for every step: the same
-//! paths, fewer times. Everywhere else these functions return what they are given.
+//! Reduces the sizes of checks under Miri, which takes some thousand times as long per step. The
+//! checks run the same code paths, but fewer times. Without Miri, these functions return their
+//! arguments.
 //!
-//! The thread pool of the host's backend cuts work into smaller pieces there, so that lengths which
-//! Miri can wait for are cut as well.
+//! Under Miri, the thread pool of the CPU backend cuts work into smaller pieces, so that lengths
+//! that Miri can handle are cut, too.
 
 use std::time::Duration;
 
@@ -10,18 +11,18 @@ use crate::STORE_NAMES;
 
 const IS_REDUCED: bool = cfg!(miri);
 
-/// How often something is repeated of which once would say almost as much.
+/// Returns how often to repeat a check whose later rounds add little.
 pub const fn times(count: u16) -> u16 {
     if IS_REDUCED && count > 2 { 2 } else { count }
 }
 
-/// A length, one that only the thread pool would cut made just long enough to be cut.
+/// Returns a length. Reduces a length that only the thread pool cuts to one that is just cut.
 pub const fn length(length: usize) -> usize {
     const LONGEST: usize = 100;
     if IS_REDUCED && length > LONGEST { LONGEST } else { length }
 }
 
-/// Of many cases the first and the last.
+/// Returns the cases. Under Miri, returns only the first and the last.
 pub fn few<T>(all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     let all: Vec<T> = all.into_iter().collect();
     let last = all.len().saturating_sub(1);
@@ -29,7 +30,7 @@ pub fn few<T>(all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     all.into_iter().enumerate().filter(move |(index, _)| is_kept(*index)).map(|(_, case)| case)
 }
 
-/// Of many lengths the longest that Miri can wait for and a shorter one.
+/// Returns the lengths. Under Miri, returns the longest that Miri can handle and a shorter one.
 pub fn lengths(all: &[usize]) -> impl Iterator<Item = usize> {
     let mut lengths: Vec<usize> = all.iter().copied().map(length).collect();
     lengths.dedup();
@@ -37,19 +38,20 @@ pub fn lengths(all: &[usize]) -> impl Iterator<Item = usize> {
     few(lengths.split_off(if IS_REDUCED { middle } else { 0 }))
 }
 
-/// Numbers of threads, or only the smallest that is more than one: a new thread pool costs seconds.
+/// Returns numbers of threads. Under Miri, returns only the smallest above one, because a new
+/// thread pool takes seconds.
 pub fn threads(all: &[usize]) -> impl Iterator<Item = usize> {
     let enough = all.iter().copied().filter(|count| *count > 1).min();
     all.iter().copied().filter(move |count| !IS_REDUCED || Some(*count) == enough)
 }
 
-/// The names of stores, or only the first.
+/// Returns the names of stores. Under Miri, returns only the first.
 pub fn store_names() -> impl Iterator<Item = &'static str> {
     STORE_NAMES.into_iter().take(if IS_REDUCED { 1 } else { STORE_NAMES.len() })
 }
 
-/// The time after which something that waits will wait for ever. Miri's clock counts steps and runs
-/// far ahead of the machine's; when every thread waits, it goes to the deadline at once.
+/// Returns the time after which a waiting thread counts as hanging. Miri's clock counts steps and
+/// runs much faster than real time. When every thread waits, it jumps to the deadline.
 pub const fn deadline() -> Duration {
     Duration::from_secs(if IS_REDUCED { 100_000 } else { 60 })
 }

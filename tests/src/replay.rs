@@ -1,4 +1,4 @@
-//! Runs a program on a store and on the model, and compares all that can be seen after every call.
+//! Runs a program on a store and on the model, and compares all observable state after every call.
 
 use kvstore::{
     Error, ErrorCode, NDArray, OnExisting, Optimizer, Pairs, Result, Scalar, Snapshot, Store,
@@ -15,19 +15,18 @@ use crate::operations::{CallOutputs, CallRows, CallValues, KEYS, Operation, UNKN
 use crate::policy::{Policy, Sgd};
 use crate::value::{Number, Spec, Value};
 
-/// What a disagreement between store and model looks like.
+/// A description of a difference between store and model.
 pub type Disagreement = String;
 
-/// The code with which a call failed on both sides, or none when it succeeded on both.
+/// The error code of a call that failed on both sides, or `None` if it succeeded on both.
 pub type Outcome = Result<Option<ErrorCode>, Disagreement>;
 
-/// Runs the program on both, stops at the first call after which they differ, and returns how each
-/// call ended.
+/// Runs the program on both, and returns the outcome of each call. Stops at the first difference.
 pub fn run(store: &Store, program: &[Operation]) -> Result<Vec<Option<ErrorCode>>, Disagreement> {
     run_beside(Model::default(), store, program)
 }
 
-/// As [`run`], beside another model.
+/// Works like [`run`], with another model.
 pub fn run_beside(
     mut model: Model,
     store: &Store,
@@ -125,7 +124,8 @@ fn call(
     }
 }
 
-/// Pushes values of which some are rows. They stay as they are, and later writes to arrays do not reach the store.
+/// Pushes values of which some are row-sparse. Checks that the call does not change them, and that
+/// later writes to arrays do not reach the store.
 fn push_rows(store: &Store, model: &mut Model, given: &CallRows, priority: i32) -> Outcome {
     let value = |value: &ValueOrRows| match value {
         ValueOrRows::Value(value) => {
@@ -154,7 +154,7 @@ fn push_rows(store: &Store, model: &mut Model, given: &CallRows, priority: i32) 
     Ok(outcome)
 }
 
-/// Returns the snapshot that a file of this one gives.
+/// Returns the snapshot after writing it to a file and reading it again.
 fn through_a_file(snapshot: &Snapshot) -> Result<Snapshot> {
     let bytes = snapshot.to_bytes()?;
     let read = Snapshot::from_bytes(backends(), &bytes)?;
@@ -162,7 +162,7 @@ fn through_a_file(snapshot: &Snapshot) -> Result<Snapshot> {
     Ok(read)
 }
 
-/// A call that reads arrays.
+/// Runs a call that reads arrays.
 fn give(
     given: &CallValues,
     on_model: impl FnOnce(&[(String, Value)]) -> Result<(), Faults>,
@@ -176,7 +176,7 @@ fn give(
     Ok(outcome)
 }
 
-/// A call that writes arrays.
+/// Runs a call that writes arrays.
 fn take(
     pulled: &PullArrays<'_>,
     on_model: impl FnOnce(&[(String, usize)]) -> Result<SlotWrites, Faults>,
@@ -187,7 +187,7 @@ fn take(
     pulled.check_and_spoil(found, expected)
 }
 
-/// A call that reads some arrays and writes others.
+/// Runs a call that reads some arrays and writes others.
 fn give_and_take(
     given: &CallValues,
     outs: &CallOutputs,
@@ -202,7 +202,7 @@ fn give_and_take(
     Ok(outcome)
 }
 
-/// A call that writes the arrays it has read.
+/// Runs a call that writes the arrays that it has read.
 fn push_pull_in_place(
     store: &Store,
     model: &mut Model,
@@ -237,7 +237,7 @@ fn set_policy(store: &Store, policy: &Policy) -> Result<()> {
     }
 }
 
-/// Returns the optimizer of the store with the same hyper-parameters.
+/// Returns the optimizer for the store with the same hyper-parameters.
 pub fn optimizer(sgd: &Sgd) -> Result<Optimizer> {
     let options = [
         ("learning_rate", sgd.learning_rate),
@@ -249,8 +249,8 @@ pub fn optimizer(sgd: &Sgd) -> Result<Optimizer> {
     Optimizer::from_options("sgd", &options.map(|(name, value)| (name.to_owned(), value)))
 }
 
-/// Compares the keys, their order and every stored value: after a call that failed this says that
-/// it changed nothing.
+/// Compares the keys, their order and every stored value. So a failed call must have changed
+/// nothing.
 fn compare_contents(store: &Store, model: &Model) -> Result<(), Disagreement> {
     let keys = store.keys().map_err(|error| error.chain())?;
     let found: Vec<String> = keys.iter().map(ToString::to_string).collect();
@@ -270,7 +270,7 @@ fn compare_contents(store: &Store, model: &Model) -> Result<(), Disagreement> {
     Ok(())
 }
 
-/// Values as the arrays of a call.
+/// The values of a call as arrays.
 struct PushArrays<'a> {
     given: &'a CallValues,
     arrays: Vec<NDArray>,
@@ -285,8 +285,8 @@ impl<'a> PushArrays<'a> {
         Pairs::new(keys(&self.given.keys), self.arrays.clone())
     }
 
-    /// The call may not have changed its arguments, and later writes to them may not reach the
-    /// store: what it holds is compared after this.
+    /// Checks that the call has not changed its arguments, then overwrites them. The comparison of
+    /// the store's contents afterwards shows that later writes do not reach the store.
     fn check_and_spoil(&self) -> Result<(), Disagreement> {
         let found: Vec<_> = self.arrays.iter().map(from_array).collect();
         compare_values(&self.given.values, &found)
@@ -295,7 +295,7 @@ impl<'a> PushArrays<'a> {
     }
 }
 
-/// Arrays that a call writes.
+/// The arrays that a call writes.
 struct PullArrays<'a> {
     outs: &'a CallOutputs,
     before: Vec<Value>,
@@ -314,7 +314,8 @@ impl<'a> PullArrays<'a> {
         Pairs::new(keys(&self.outs.keys), arrays)
     }
 
-    /// Compares what was written, and sees to it that later writes do not reach the store.
+    /// Compares the written arrays, then overwrites them, so that the next comparison shows that
+    /// later writes do not reach the store.
     fn check_and_spoil(&self, found: Result<()>, expected: Result<SlotWrites, Faults>) -> Outcome {
         let mut after = self.before.clone();
         for (slot, value) in expected.iter().flatten() {
@@ -355,7 +356,7 @@ fn spoil(arrays: &[NDArray]) -> Result<(), Disagreement> {
     arrays.iter().try_for_each(|array| array.fill(Scalar::Int(99))).map_err(|error| error.chain())
 }
 
-/// Compares the results of both sides where both succeed, otherwise the codes.
+/// Compares the results if both sides succeed, otherwise the error codes.
 fn compare_results<A, B>(
     found: Result<A, Error>,
     expected: Result<B, Faults>,

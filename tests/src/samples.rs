@@ -1,9 +1,10 @@
-//! Values that look random and are the same in every run.
+//! Pseudo-random values that are the same in every run.
 
 use crate::operations::nasty_numbers;
 use crate::value::{Number, Spec, Value};
 
-/// Returns a value of the spec: about half of its numbers nasty ones, the others any bits.
+/// Returns a value of the spec. About half of its numbers are difficult ones, the others have
+/// arbitrary bits.
 pub fn nasty(spec: Spec, seed: u64) -> Value {
     let nasty = nasty_numbers();
     let dtype = spec.dtype;
@@ -15,7 +16,7 @@ pub fn nasty(spec: Spec, seed: u64) -> Value {
     Value { numbers: numbers.collect(), spec }
 }
 
-/// Returns a value of the spec with numbers between -8 and 8, as gradients and weights have.
+/// Returns a value of the spec with numbers between -8 and 8, like gradients and weights.
 #[expect(clippy::cast_precision_loss, reason = "what is cast has 16 bits")]
 pub fn tame(spec: Spec, seed: u64) -> Value {
     let numbers = words(seed).take(spec.num_elements());

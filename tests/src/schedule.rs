@@ -1,9 +1,9 @@
-//! Schedules of the learning rate as `MXNet` has them: objects that change while they are asked, and
-//! are to be asked for every update in turn.
+//! Schedules of the learning rate as `MXNet` has them: stateful objects that must be called for
+//! every update in turn.
 
 use kvstore::{LrScheduler, Result, Warmup};
 
-/// Which schedule, and its parameters.
+/// The kind of a schedule, with its parameters.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of MXNet")]
 pub enum Kind {
@@ -13,7 +13,7 @@ pub enum Kind {
     Cosine { max_update: u64, final_lr: f64 },
 }
 
-/// How the learning rate gets to its base.
+/// The warm-up of a schedule.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the names are those of MXNet")]
 pub struct WarmingUp {
@@ -22,20 +22,20 @@ pub struct WarmingUp {
     pub is_linear: bool,
 }
 
-/// A schedule that has been asked for some updates.
+/// A schedule with the state after some updates.
 #[derive(Clone, Debug)]
 pub struct Stateful {
     kind: Kind,
     warmup: Option<WarmingUp>,
     base: f64,
-    /// What it answered last, or multiplies next.
+    /// The last rate, or the rate that is multiplied next.
     current: f64,
-    /// The updates after which it multiplied last, or how many of its steps are behind.
+    /// The update of the last multiplication, or the number of steps that have passed.
     behind: u64,
 }
 
 impl Stateful {
-    /// Returns a schedule that has not been asked yet.
+    /// Returns a schedule before its first update.
     pub fn new(kind: Kind, warmup: Option<WarmingUp>, base: f64) -> Self {
         Self { kind, warmup, base, current: base, behind: 0 }
     }
@@ -77,7 +77,7 @@ impl Stateful {
         self.current
     }
 
-    /// Returns the same schedule as the store has it.
+    /// Returns the same schedule for a store.
     pub fn scheduler(&self) -> Result<LrScheduler> {
         let scheduler = match self.kind.clone() {
             Kind::Factor { step, factor, stop_factor_lr } => {

@@ -1,4 +1,4 @@
-//! The project's own files, for tests that read them.
+//! Reads the project's own files, for tests that check them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,8 +15,8 @@ pub fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Returns the files under a folder of the workspace with one of these extensions, sorted, build
-/// outputs and hidden folders left out.
+/// Returns the files under a folder of the workspace with one of these extensions, sorted, without
+/// build outputs and hidden folders.
 pub fn files(folder: &str, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect(&root().join(folder), extensions, &mut found);
@@ -47,7 +47,7 @@ pub fn lines(path: &Path) -> Vec<(usize, String)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line.to_owned())).collect()
 }
 
-/// Returns what cargo knows of the packages of this workspace; nothing is fetched for it.
+/// Returns cargo's metadata of the packages of this workspace, without network access.
 pub fn metadata() -> Json {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
@@ -59,8 +59,8 @@ pub fn metadata() -> Json {
     serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
 }
 
-/// Returns, for every package that `Cargo.lock` names, the packages that use it: with all features
-/// and on all platforms, which no single resolution has.
+/// Returns, for every package in `Cargo.lock`, the packages that use it. The file covers all
+/// features and platforms, which no single resolution does.
 pub fn lock_file() -> BTreeMap<String, BTreeSet<String>> {
     let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut package = String::new();

@@ -1,10 +1,12 @@
-//! A store of many workers that looks like one store: every worker runs the same check or program, and the values of
-//! each push are spread over them. So what is written for one store says the same of many workers.
+//! [`Spread`]: a store of many workers that behaves like one store. Every worker runs the same
+//! check or program, and the values of each push are spread over the workers. So a check for one
+//! store also checks many workers.
 //!
-//! A worker gives values that are not its own a neutral element, which adds nothing: -0.0 in floats, for +0.0 would
-//! make +0.0 of -0.0, and 0 in integers. The order of the values is that of the workers, so the sum has the bits of one
-//! store that is given all of them. Compression is the exception, for a worker sends codes of its sum, not of each
-//! value: [`Model::of_workers`](crate::model::Model::of_workers) knows it.
+//! A worker replaces the values of other workers with a neutral element: 0 for integers and -0.0
+//! for floats, because adding +0.0 would turn -0.0 into +0.0. The values are in the order of the
+//! workers, so the sum has the bits of one store that receives all values. Compression is the
+//! exception, because a worker sends codes of its sum, not of each value;
+//! [`Model::of_workers`](crate::model::Model::of_workers) takes this into account.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -19,13 +21,14 @@ use kvstore_core::{
 use crate::arithmetic::{is_half, sum};
 use crate::value::{Number, Value as NaiveValue};
 
-/// What adds nothing.
+/// The neutral element of addition.
 const NEUTRAL: f64 = -0.0;
 
-/// Returns the worker that pushes the value at this position, of so many that a key has in a call.
+/// Returns the worker that pushes the value at this position in the list of a key's values.
 ///
-/// Where there are no more values than workers each has its own worker, and which those are depends on the key. Of more
-/// values the first worker has all that are too many; of half floats all, for each sum of them is rounded.
+/// If there are at most as many values as workers, each value has its own worker, and the key
+/// determines which. If there are more, the first worker gets all surplus values. In half precision
+/// it gets all values, because the sum of each worker is rounded.
 pub fn worker_of(
     key: &str,
     (position, count): (usize, usize),
@@ -39,7 +42,7 @@ pub fn worker_of(
     }
 }
 
-/// Returns what each of so many workers sums up of the values of a key.
+/// Returns the sum of each worker's values of a key.
 pub fn sums_of_workers(key: &str, values: &[NaiveValue], num_workers: usize) -> Vec<NaiveValue> {
     let sum_of = |worker| {
         let spread = values.iter().enumerate().map(|(position, value)| {
@@ -54,12 +57,12 @@ pub fn sums_of_workers(key: &str, values: &[NaiveValue], num_workers: usize) -> 
     (0..num_workers).map(sum_of).collect()
 }
 
-/// A worker's store, on which all workers make the same calls.
+/// A worker's store. All workers make the same calls.
 #[derive(Debug)]
 pub struct Spread<S>(pub S);
 
 impl<S: KvStore> Spread<S> {
-    /// Returns the values with neutral elements for those of other workers.
+    /// Returns the values, with neutral elements in place of those of other workers.
     fn own(&self, keys: &[Key], values: &[Value]) -> Result<Vec<Value>> {
         let (rank, num_workers) = (self.0.rank()?, self.0.num_workers()?);
         let mut counts: HashMap<&Key, usize> = HashMap::new();
@@ -68,7 +71,7 @@ impl<S: KvStore> Spread<S> {
         }
         let mut positions: HashMap<&Key, usize> = HashMap::new();
         let own = values.iter().enumerate().map(|(index, value)| {
-            // A call with too many values is the store's to refuse.
+            // Passes surplus values on, because the store must reject them.
             let Some(key) = keys.get(index) else { return Ok(value.clone()) };
             let position = positions.entry(key).or_default();
             let place = (*position, counts[key]);
@@ -83,7 +86,7 @@ impl<S: KvStore> Spread<S> {
     }
 }
 
-/// Returns what adds nothing to a value of this spec, in the same rows.
+/// Returns a neutral value of the same spec and the same rows.
 fn neutral(value: &Value) -> Result<Value> {
     let fill = |tensor: &Tensor| {
         let mut tensor = tensor.clone();
@@ -104,7 +107,8 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.name()
     }
 
-    /// The first worker's values are those of all: the others give neutral ones.
+    /// Every worker passes its own values, and those of rank 0 are stored. The others pass neutral
+    /// ones.
     fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
         if self.0.rank()? == 0 {
             return self.0.init_with(keys, values, existing);
@@ -137,12 +141,13 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.keys()
     }
 
-    /// Of several workers each has a part of the states, which may be another one after a rollback: that is left out.
+    /// Removes the size of the states, because each worker has a part of them, and another part
+    /// after a rollback.
     fn stats(&self) -> Result<Vec<KeyStats>> {
         let mut stats = self.0.stats()?;
         if self.0.num_workers()? > 1 {
-            for of_key in &mut stats {
-                of_key.state_bytes = 0;
+            for key_stats in &mut stats {
+                key_stats.state_bytes = 0;
             }
         }
         Ok(stats)

@@ -9,7 +9,7 @@ use crate::format::Format;
 pub struct Spec {
     /// Lengths along the axes.
     pub shape: Vec<usize>,
-    /// What an element is.
+    /// The type of the elements.
     pub dtype: DType,
 }
 
@@ -25,7 +25,7 @@ impl Spec {
     }
 }
 
-/// One element: every float fits into an f64 and every integer into an i64.
+/// One element. Every float fits into an f64 and every integer into an i64.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
     /// An element of a float dtype.
@@ -37,14 +37,14 @@ pub enum Number {
 /// A dense, row-major value.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Shape and dtype.
+    /// The shape and the dtype.
     pub spec: Spec,
-    /// One number per element, each one that the dtype can hold.
+    /// One number per element, each valid for the dtype.
     pub numbers: Vec<Number>,
 }
 
 impl Value {
-    /// Returns a value of these numbers, each cast into the dtype.
+    /// Returns a value of these numbers, each cast to the dtype.
     pub fn new(spec: Spec, numbers: &[Number]) -> Self {
         assert_eq!(spec.num_elements(), numbers.len(), "one number per element");
         let format = Format::of(spec.dtype);
@@ -86,7 +86,7 @@ impl Value {
 }
 
 impl Number {
-    /// Returns the element whose bits are the low ones of `bits`.
+    /// Returns the element with the low bits of `bits`.
     pub fn from_bits(dtype: DType, bits: i64) -> Self {
         Format::of(dtype).read(bits.cast_unsigned())
     }

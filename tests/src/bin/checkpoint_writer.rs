@@ -1,12 +1,13 @@
-//! Writes checkpoints until somebody ends it: `checkpoint_writer FILE`. Every one holds the next number in all
-//! elements of all keys, and the number is printed when the checkpoint is said to be safe.
+//! Writes checkpoints until it is killed: `checkpoint_writer FILE`. In each checkpoint, all
+//! elements of all keys have the next number. The program prints the number when the checkpoint is
+//! complete.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use kvstore::{DType, Device, Result, create, full};
 
-/// Keys and their lengths: one that is written in many pieces, and some in one.
+/// The keys and their lengths. The large one is written in many pieces, the others in one.
 const KEYS: [(&str, usize); 3] = [("large", 1 << 18), ("small", 1000), ("one", 1)];
 
 fn write_for_ever(path: &str) -> Result<()> {
