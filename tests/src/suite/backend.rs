@@ -1,5 +1,5 @@
-//! What one kind of memory can do: the same bits as the model, whatever the length, the number of
-//! addends, the place of a range in its storage, and the number of threads.
+//! Checks of backends: the same bits as the model for any length, number of addends, position of a
+//! range in its storage, and number of threads.
 
 use std::sync::Arc;
 
@@ -18,21 +18,21 @@ use crate::replay::optimizer;
 use crate::samples::{nasty, tame};
 use crate::value::{Number, Spec, Value};
 
-/// Around a cache line, around blocks that kernels may use, and one beyond any of them.
+/// Lengths around a cache line and around the blocks of kernels, and one beyond all blocks.
 const LENGTHS: [usize; 17] =
     [0, 1, 2, 7, 15, 16, 17, 63, 64, 65, 1024, 2047, 2048, 2049, 4096, 4097, (1 << 16) + 1];
 
-/// Long enough to be split between threads.
+/// A length that is split between threads.
 const LONG: usize = reduced::length((1 << 20) + 1);
 
-/// A value in the memory of a backend, with some bytes before and behind it that are not its own.
+/// A value in the memory of a backend, between margins that no operation may change.
 pub(super) struct Buffer {
     storage: Arc<dyn Storage>,
     spec: Spec,
 }
 
 impl Buffer {
-    /// Room that no operation may touch, on either side.
+    /// The number of bytes of each margin.
     const MARGIN: usize = 24;
     const MARK: u8 = 0xa5;
 
@@ -63,7 +63,7 @@ impl Buffer {
         SpanMut { storage, start: Self::MARGIN, num_bytes }
     }
 
-    /// Reads the value and sees to it that its surroundings are as they were.
+    /// Reads the value and checks that the margins are unchanged.
     fn value(&self, backend: &dyn Backend) -> Value {
         let num_bytes = self.num_bytes() + 2 * Self::MARGIN;
         let mut bytes = vec![0; num_bytes];
@@ -95,7 +95,7 @@ pub(super) fn addends(count: usize, length: usize, dtype: DType) -> Vec<Value> {
     (0..count as u64).map(|seed| nasty(spec(length, dtype), seed)).collect()
 }
 
-/// Sums of 1 to 17 addends of every dtype and length.
+/// Checks sums of 1 to 17 addends of every dtype and length.
 pub fn sums_are_left_folds(backend: &dyn Backend) {
     for dtype in reduced::few(DType::ALL) {
         for count in reduced::few(1..=17) {
@@ -118,11 +118,11 @@ fn halves() -> impl Iterator<Item = (DType, HalfFormat)> {
     DType::ALL.into_iter().filter_map(|dtype| Some((dtype, Format::of(dtype).half()?)))
 }
 
-/// Half floats are rounded once, after the last addend: these sums differ otherwise.
+/// Half precision is rounded once, after the last addend. Rounding more often changes these sums.
 pub fn half_floats_are_rounded_once(backend: &dyn Backend) {
     for (dtype, half) in halves() {
         let one = |x: f64| Value::new(spec(1, dtype), &[Number::Float(x)]);
-        // From here on, numbers are two apart.
+        // From here on, the distance between numbers is 2.
         let large = 1.0 / half.rounding();
         let found = sum_on(backend, &[one(large), one(1.0), one(1.0)]);
         assert_same_bits(&one(large + 2.0), &found, &dtype);
@@ -148,7 +148,7 @@ pub fn integers_wrap(backend: &dyn Backend) {
     }
 }
 
-/// A batch gives what its sums give one by one.
+/// A batch gives the same sums as separate calls.
 pub fn a_batch_is_its_sums(backend: &dyn Backend) {
     let sums: Vec<Vec<Value>> = (0..usize::from(reduced::times(50)))
         .map(|number| addends(1 + number % 5, number * 37, DType::ALL[number % DType::ALL.len()]))
@@ -173,7 +173,7 @@ pub fn a_batch_is_its_sums(backend: &dyn Backend) {
     backend.sum(&mut []).unwrap();
 }
 
-/// Sums and steps over values that are long enough to be split between threads.
+/// Checks sums and steps of values that are split between threads.
 pub fn long_values_agree(backend: &dyn Backend) {
     for dtype in [DType::F32, DType::Bf16, DType::I8] {
         check_sum(backend, &addends(3, LONG, dtype));
@@ -182,7 +182,7 @@ pub fn long_values_agree(backend: &dyn Backend) {
     assert_same_bits(&steps.expected(), &steps.found(backend, true), &"a long step");
 }
 
-/// Every dtype converts into every other as the model says.
+/// Casts between all dtypes agree with the model.
 pub fn casts_agree(backend: &dyn Backend) {
     for from in reduced::few(DType::ALL) {
         for to in reduced::few(DType::ALL) {
@@ -197,8 +197,8 @@ pub fn casts_agree(backend: &dyn Backend) {
     }
 }
 
-/// Values that are compressed again and again leave the residuals of the model, and what their codes mean is
-/// the sum of what the model sends.
+/// Repeated compression leaves the residuals of the model, and the decoded sum equals the sum of
+/// the model's decoded values.
 pub fn codes_agree(backend: &dyn Backend) {
     for dtype in float_dtypes() {
         for has_two_bits in [true, false] {
@@ -224,8 +224,8 @@ pub fn codes_agree(backend: &dyn Backend) {
     }
 }
 
-/// Returns the sum of what arrives of the values, and the new residuals: the first one changed in place, the
-/// others into other memory.
+/// Returns the decoded sum of the values and the new residuals. Changes the first residual in
+/// place, and writes the others to new memory.
 fn compressed_on(
     backend: &dyn Backend,
     compression: Compression,
@@ -263,7 +263,7 @@ fn compressed_on(
     (dst.value(backend), left.collect())
 }
 
-/// One number fills a range as a cast of it would.
+/// A fill writes the number that a cast gives.
 pub fn fills_agree(backend: &dyn Backend) {
     for dtype in DType::ALL {
         for number in reduced::few(crate::operations::nasty_numbers()) {
@@ -281,7 +281,7 @@ pub fn fills_agree(backend: &dyn Backend) {
     }
 }
 
-/// Copies within the backend's memory carry every bit.
+/// Copies within the backend's memory keep every bit.
 pub fn copies_carry_every_bit(backend: &dyn Backend) {
     for length in reduced::lengths(&LENGTHS) {
         let value = nasty(spec(length, DType::F32), 5);
@@ -292,7 +292,8 @@ pub fn copies_carry_every_bit(backend: &dyn Backend) {
     }
 }
 
-/// Copies of one range reach every place that they are for, and nothing between: whole elements apart, and parts of one.
+/// A broadcast writes every destination and nothing between them, for destinations at distances of
+/// complete elements and of parts of one.
 pub fn broadcasts_reach_every_place(backend: &dyn Backend) {
     for length in reduced::lengths(&LENGTHS) {
         let value = nasty(spec(4 * length, DType::U8), 5);
@@ -322,7 +323,7 @@ const OPERATORS: [(BinaryOp, Operator); 4] = [
     (BinaryOp::Div, Operator::Div),
 ];
 
-/// The four operations between ranges, in place and into other memory, either way round.
+/// Checks the four operations between ranges, in place and into other memory, in both orders.
 pub fn arithmetic_agrees(backend: &dyn Backend) {
     for dtype in reduced::few(DType::ALL) {
         for (op, operator) in reduced::few(OPERATORS) {
@@ -348,7 +349,7 @@ pub fn arithmetic_agrees(backend: &dyn Backend) {
     }
 }
 
-/// An integer divided by zero is an error, and the range stays as it was.
+/// An integer division by zero is an error, and the range is unchanged.
 pub fn integer_division_by_zero_is_refused(backend: &dyn Backend) {
     for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_float()) {
         let numbers: Vec<_> = (0..100).map(Number::Int).collect();
@@ -419,7 +420,8 @@ impl UpdateCase {
         self.sgd.apply(&mut state, &sum(&self.gradients))
     }
 
-    /// The state as a backend wants it: the master copy of a half float, then the momentum.
+    /// Returns the states in a backend's order: the master copy of a half-precision weight, then
+    /// the momentum.
     fn states(&self) -> Vec<Value> {
         let dtype = self.weight.spec.dtype;
         let arithmetic = if is_half(dtype) { DType::F32 } else { dtype };
@@ -456,7 +458,7 @@ impl UpdateCase {
         }
     }
 
-    /// Makes one step on the weight and its states and returns them.
+    /// Runs one step on the weight and its states and returns them.
     fn step(&self, backend: &dyn Backend, values: &[Value], in_place: bool) -> Vec<Value> {
         let upload =
             |values: &[Value]| values.iter().map(|value| Buffer::new(backend, value)).collect();
@@ -487,7 +489,8 @@ const SGD: Sgd = Sgd {
 
 const SGD_WITHOUT_MOMENTUM: Sgd = Sgd { momentum: 0.0, clip_gradient: 0.0, ..SGD };
 
-/// Steps on every float dtype, in place and into other memory, on one gradient and on sums.
+/// Checks steps of every float dtype, in place and into other memory, with one gradient and with
+/// sums.
 pub fn steps_agree(backend: &dyn Backend) {
     for sgd in [SGD, SGD_WITHOUT_MOMENTUM] {
         for dtype in float_dtypes() {
@@ -502,7 +505,8 @@ pub fn steps_agree(backend: &dyn Backend) {
     }
 }
 
-/// A half-precision weight moves by steps that are too small for itself: its master copy counts.
+/// A half-precision weight accumulates steps that are too small for its dtype, because the step
+/// uses the master copy.
 pub fn master_copies_keep_small_steps(backend: &dyn Backend) {
     for (dtype, half) in halves() {
         let one = |x: f64| Value::new(spec(1, dtype), &[Number::Float(x)]);
@@ -522,7 +526,7 @@ pub fn master_copies_keep_small_steps(backend: &dyn Backend) {
     }
 }
 
-/// A batch of steps of every kind gives what the steps give one by one.
+/// A batch of all kinds of steps gives the same results as separate calls.
 pub fn a_batch_is_its_steps(backend: &dyn Backend) {
     let kinds = [
         (SGD, DType::F32),

@@ -1,6 +1,6 @@
-//! The bit contract: what a program computes does not depend on where and how it is run, down to
-//! the last bit. A program is run at several places (stores, numbers of threads) and in several
-//! manners (calls, memory), and every run has to give the same bits.
+//! Checks of the bit contract: the result of a program does not depend on where and how it runs,
+//! down to the last bit. A check runs a program at several places (stores, numbers of threads) and
+//! in several manners (calls, memory), and compares the bits of all runs.
 
 use std::cmp::Reverse;
 use std::fmt::Debug;
@@ -18,44 +18,45 @@ use crate::format::float_dtypes;
 use crate::samples::{nasty, tame};
 use crate::value::{Spec, Value};
 
-/// One element; and one below, at and one above every number of elements that a loop takes at once.
+/// One element, and lengths just below, at and above each number of elements that a loop processes
+/// at once.
 const SHORT: [usize; 8] = [1, 2, 15, 16, 17, 63, 64, 65];
 
-/// The same around the block that stays in cache.
+/// Lengths around the block that stays in cache.
 const BLOCKS: [usize; 3] = [2047, 2048, 2049];
 
-/// The same around what one thread does alone, and a length that is cut more than once.
+/// Lengths around the limit for one thread, and one that is cut more than once.
 const LONG: [usize; 4] = [65_535, 65_536, 65_537, 131_073];
 
-/// Numbers of values below, at and above those that are added side by side.
+/// Numbers of values around the number that is added side by side.
 const FEW_AND_MANY: [usize; 7] = [1, 2, 7, 8, 9, 16, 17];
 
-/// Where a program is run.
+/// The place where a program runs.
 #[derive(Debug)]
 pub struct Place {
     /// The name of the store.
     pub store: &'static str,
-    /// How many threads its kernels have.
+    /// The number of threads of its kernels.
     pub num_threads: usize,
     /// The memory of its values.
     pub backends: Backends,
-    /// Makes a device of that memory.
+    /// Returns a device of that memory.
     pub device: fn(u32) -> Device,
-    /// Makes an empty store of a name.
+    /// Creates an empty store with a name.
     pub create: fn(&str, &Backends) -> Box<dyn KvStore>,
 }
 
-/// How a program is run.
+/// The manner in which a program runs.
 #[derive(Clone, Copy, Debug)]
 struct Manner {
     calls: Calls,
-    /// Values start somewhere in larger ones, each at another element.
+    /// Whether values are views that start inside larger ones, each at another element.
     views: bool,
-    /// Somebody holds what is stored, so that it cannot be changed in place.
+    /// Whether the stored values are also held elsewhere, so that they cannot change in place.
     held: bool,
 }
 
-/// Which values are pushed together. The values of a key are in the same order in each.
+/// The grouping of values into pushes. The values of a key are always in the same order.
 #[derive(Clone, Copy, Debug)]
 enum Calls {
     /// A call per key, the last key first.
@@ -80,7 +81,7 @@ impl Manner {
     }
 }
 
-/// What becomes of a sum.
+/// How a push uses the sum.
 #[derive(Clone, Debug)]
 enum UpdateKind {
     Assign,
@@ -99,8 +100,8 @@ impl UpdateKind {
     }
 }
 
-/// One key of a program: its first value, and the values that are pushed in each round. Values are
-/// kept as bytes, which is what is compared and takes less room.
+/// One key of a program: its initial value, and the values of each round. Values are bytes, because
+/// bytes are compared and need less memory.
 struct Input {
     key: Key,
     spec: Spec,
@@ -110,8 +111,8 @@ struct Input {
 
 type Sample = fn(Spec, u64) -> Value;
 
-/// A long value is a shorter one again and again, because the model takes long for many elements. The
-/// length of that one is a prime, so that no two blocks of a long value are equal.
+/// The length of the period of a long value. The model is slow, so long values repeat a short one.
+/// The length is a prime, so that no two blocks of a long value are equal.
 const PERIOD: usize = 4099;
 
 /// Returns the first bytes of `period` repeated.
@@ -138,12 +139,12 @@ impl Input {
         }
     }
 
-    /// Returns what the value repeats.
+    /// Returns the spec of the period of a value.
     fn period(spec: &Spec) -> Spec {
         Spec::new(&[spec.num_elements().min(PERIOD)], spec.dtype)
     }
 
-    /// Returns the input with the first values of each round alone.
+    /// Returns the input with only the first values of each round.
     fn first_values(&self, num_values: usize) -> Self {
         let first = |values: &Vec<Vec<u8>>| values[..num_values].to_vec();
         let rounds = self.rounds.iter().map(first).collect();
@@ -155,7 +156,7 @@ impl Input {
         }
     }
 
-    /// Returns the sum of the last round's values, by the model.
+    /// Returns the model's sum of the last round's values.
     fn sum(&self) -> Vec<u8> {
         let period = Self::period(&self.spec);
         let num_bytes = period.num_elements() * period.dtype.size();
@@ -165,7 +166,7 @@ impl Input {
         repeated(&sum, self.initial.len())
     }
 
-    /// Returns the part of the input from element `start` on, under another key.
+    /// Returns the elements of the input from `start` on, under another key.
     fn part(&self, text: &str, start: usize, length: usize) -> Self {
         let size = self.spec.dtype.size();
         let cut = |bytes: &Vec<u8>| bytes[start * size..(start + length) * size].to_vec();
@@ -177,7 +178,7 @@ impl Input {
         }
     }
 
-    /// Makes one of the values, whole or as a view.
+    /// Returns one of the values as a tensor, complete or as a view.
     fn value(&self, place: &Place, bytes: &[u8], position: usize, is_view: bool) -> Tensor {
         let device = (place.device)(u32::try_from(position % 3).expect("a small number"));
         let tensor = |bytes: &[u8]| {
@@ -194,7 +195,7 @@ impl Input {
     }
 }
 
-/// Runs a program and returns what is stored at its end.
+/// Runs a program and returns the stored values at its end.
 fn run(place: &Place, rule: &UpdateKind, manner: Manner, inputs: &[Input]) -> Vec<Vec<u8>> {
     let store = (place.create)(place.store, &place.backends);
     rule.set_on(&*store);
@@ -222,7 +223,7 @@ fn run(place: &Place, rule: &UpdateKind, manner: Manner, inputs: &[Input]) -> Ve
     stored.iter().map(|value| value.to_bytes().unwrap()).collect()
 }
 
-/// Returns the calls of a round: for each of its values the input and the position within that.
+/// Returns the calls of a round. Each value is given by its input and its position in that input.
 fn calls(calls: Calls, inputs: &[Input], round: usize) -> Vec<Vec<(usize, usize)>> {
     let of = |index: usize| {
         (0..inputs[index].rounds[round].len()).map(move |position| (index, position))
@@ -240,7 +241,7 @@ fn calls(calls: Calls, inputs: &[Input], round: usize) -> Vec<Vec<(usize, usize)
 
 fn assert_same(expected: &[Vec<u8>], found: &[Vec<u8>], inputs: &[Input], what: &impl Debug) {
     for ((expected, found), input) in expected.iter().zip(found).zip(inputs) {
-        // Different bytes may still be equal: any NaN is any NaN.
+        // Values with different bytes may be equal, because any NaN equals any NaN.
         if expected != found {
             let value = |bytes| Value::from_bytes(input.spec.clone(), bytes);
             let num_values = input.rounds[0].len();
@@ -250,8 +251,8 @@ fn assert_same(expected: &[Vec<u8>], found: &[Vec<u8>], inputs: &[Input], what: 
     }
 }
 
-/// Returns every way to run a program; only each `stride`-th for one that takes long. No stride used
-/// divides the number of ways, so each number of threads, store and manner of calls is met.
+/// Returns every way to run a program, or only each `stride`-th for a slow program. The strides in
+/// use do not divide the number of ways, so each number of threads, store and kind of calls occurs.
 fn ways(places: &[Place], stride: usize) -> impl Iterator<Item = (&Place, Manner)> {
     let all = places.iter().flat_map(|place| Manner::all().map(move |manner| (place, manner)));
     all.step_by(stride)
@@ -261,10 +262,10 @@ fn name(place: &Place) -> String {
     format!("store `{}` with {} threads", place.store, place.num_threads)
 }
 
-/// Sums are those of the model, for the store and for an updater.
+/// Sums equal those of the model, with and without an updater.
 ///
-/// Exhaustive: dtypes x 1 to 17 values x short lengths x places x manners. Sampled: lengths around a
-/// block with 1 to 17 values, and long ones with two numbers of values for each dtype and length,
+/// Exhaustive: dtypes x 1 to 17 values x short lengths x places x manners. Sampled: lengths around
+/// a block with 1 to 17 values, and long ones with two numbers of values for each dtype and length,
 /// all together in each fifth way to run them.
 pub fn sums_have_the_same_bits(places: &[Place]) {
     let mut num_sums = 0;
@@ -299,7 +300,7 @@ fn check_sums(places: &[Place], inputs: &[Input], stride: usize) -> usize {
     num_sums
 }
 
-/// Returns numbers as gradients have, every eighth of them a nasty one.
+/// Returns numbers like gradients. Every eighth is a difficult one.
 fn mixed(spec: Spec, seed: u64) -> Value {
     let nasty = nasty(spec.clone(), seed);
     let mut value = tame(spec, seed);
@@ -309,7 +310,7 @@ fn mixed(spec: Spec, seed: u64) -> Value {
     value
 }
 
-/// Returns every optimizer, and those that have two formulas a second time.
+/// Returns every optimizer. Optimizers with two formulas appear twice.
 fn optimizers() -> Vec<Optimizer> {
     let with = |name, options: &[(&str, f64)]| {
         let mut optimizer = Optimizer::new(name).unwrap();
@@ -328,11 +329,12 @@ fn optimizers() -> Vec<Optimizer> {
     Optimizer::names().map(|name| with(name, &[])).chain(with_momentum).chain(others).collect()
 }
 
-/// Fused sums and steps give the bits of the first place with one key per call, round after round.
+/// Fused sums and steps give the bits of the first place with one key per call, in every round.
 ///
 /// Exhaustive: optimizers (and their second formulas) x float dtypes x short lengths x places x
-/// manners. Sampled: numbers of values, of which each length has one, another for each optimizer and
-/// dtype; all lengths together, in each 17th way to run them, of up to 9 values where they are long.
+/// manners. Sampled: numbers of values, of which each length has one, another for each optimizer
+/// and dtype; all lengths together, in each 17th way to run them, of up to 9 values where they are
+/// long.
 pub fn steps_have_the_same_bits(places: &[Place]) {
     let mut num_steps = 0;
     for (index, dtype) in float_dtypes().enumerate() {
@@ -370,11 +372,11 @@ fn check_steps(places: &[Place], rule: &UpdateKind, inputs: &[Input], stride: us
     num_steps
 }
 
-/// A value that is cut into two keys has the bits of the uncut value: so the first of them, being a
-/// prefix, has the bits of a longer value.
+/// A value that is cut into two keys has the bits of the uncut value. The first part shows that a
+/// prefix of a value has the bits of the complete value.
 ///
-/// Exhaustive: all dtypes, every place, cuts at and around the lengths of blocks. Each place runs
-/// them in another manner.
+/// Exhaustive: all dtypes, every place, cuts at and around the lengths of blocks. Each place uses
+/// another manner.
 pub fn parts_have_the_bits_of_the_uncut_value(places: &[Place]) {
     const LENGTH: usize = 67_601;
     let mut num_cuts = 0;
@@ -413,9 +415,9 @@ fn check_cut(
     let expected = [left.to_vec(), right.to_vec()];
     let num_compared = match rule {
         UpdateKind::Optimizer(optimizer) => match optimizer.name() {
-            // Noise depends on the key and on the number of the element.
+            // Noise depends on the key and on the position of the element.
             "sgld" => 1,
-            // Norms are those of the whole value.
+            // Norms are those of the complete value.
             "lars" | "lamb" => return 0,
             _ => 2,
         },
@@ -429,8 +431,7 @@ fn check_cut(
     places.len()
 }
 
-/// A value without elements is refused by every store, with all that stands in the call; a step
-/// outside of a store has nothing to do.
+/// Every store rejects a call with a value without elements. A step without a store does nothing.
 pub fn empty_values_are_refused(places: &[Place]) {
     for place in places {
         let tensor = |length: usize| {

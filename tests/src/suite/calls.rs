@@ -1,4 +1,4 @@
-//! How keys and values are given, which names stores have, and what errors say.
+//! Checks of arguments: the shapes of keys and values, the names of stores, and error messages.
 
 use kvstore::{DType, ErrorCode, Key, NDArray, Pairs, Store};
 
@@ -10,7 +10,7 @@ fn ones(count: usize) -> Vec<NDArray> {
     (0..count).map(|_| array(&[1.0])).collect()
 }
 
-/// The four shapes: key and value, key and values, keys and values, keys and lists of values.
+/// The four shapes are key and value, key and values, keys and values, keys and lists of values.
 pub fn values_come_in_four_shapes(store: &Store) {
     store.init("a", &array(&[0.0])).unwrap();
     store.init(["b", "c"], ones(2)).unwrap();
@@ -24,7 +24,7 @@ pub fn values_come_in_four_shapes(store: &Store) {
     assert_eq!((stored(store, "a"), stored(store, "b")), (vec![2.0], vec![1.0]));
 }
 
-/// A repeated key means that its values belong together.
+/// All values of a repeated key belong together.
 pub fn a_repeated_key_collects_its_values(store: &Store) {
     store.init("3", &array(&[0.0])).unwrap();
     let three = || ["3", "3", "3"];
@@ -36,7 +36,7 @@ pub fn a_repeated_key_collects_its_values(store: &Store) {
     assert_eq!(new.len(), 3);
 }
 
-/// Empty lists are calls in which nothing happens.
+/// A call with empty lists does nothing.
 pub fn empty_lists_do_nothing(store: &Store) {
     let (no_keys, no_arrays) = (Vec::<Key>::new, Vec::<NDArray>::new);
     store.init(no_keys(), no_arrays()).unwrap();
@@ -49,7 +49,7 @@ pub fn empty_lists_do_nothing(store: &Store) {
     assert!(store.keys().unwrap().is_empty());
 }
 
-/// Lists of different lengths are an error before anything is looked up.
+/// Lists of different lengths are an error. It is reported before an unknown key.
 pub fn lengths_must_agree(store: &Store) {
     let two = || ["a", "b"];
     store.init(two(), ones(2)).unwrap();
@@ -64,7 +64,7 @@ pub fn lengths_must_agree(store: &Store) {
     assert_eq!(store.keys().unwrap(), two().map(key));
 }
 
-/// Any UTF-8 without NUL is a key, the empty text too.
+/// Any UTF-8 string without NUL is a key, also the empty string.
 pub fn any_text_is_a_key(store: &Store) {
     for text in ["", " ", "é漢", "🦀", "a\nb", "4294967298", "2"] {
         store.init(text, &array(&[1.0])).unwrap();
@@ -75,7 +75,7 @@ pub fn any_text_is_a_key(store: &Store) {
     assert_eq!(store.keys().unwrap().len(), 7);
 }
 
-/// Keys are listed in init order; one that was removed and initialised again comes last.
+/// Keys are in the order of initialisation. A key that is removed and initialised again is last.
 pub fn keys_are_in_init_order(store: &Store) {
     store.init(["z", "a", "m"], ones(3)).unwrap();
     assert_eq!(store.keys().unwrap(), ["z", "a", "m"].map(key));
@@ -87,7 +87,7 @@ pub fn keys_are_in_init_order(store: &Store) {
     assert_eq!(store.keys().unwrap(), ["a", "m", "z"].map(key));
 }
 
-/// One bad key of several: nothing of the call happens.
+/// If one key of several is bad, the call changes nothing.
 pub fn a_call_is_checked_completely(store: &Store) {
     store.init(["a", "b"], ones(2)).unwrap();
     let values = || vec![array(&[5.0]), array(&[6.0])];
@@ -126,7 +126,7 @@ pub fn errors_name_what_was_wrong(store: &Store) {
     assert!(error.to_string().contains("`w2`"), "{error}");
 }
 
-/// Arrays without elements exist, but the store refuses them; a scalar without axes is welcome.
+/// The store rejects arrays without elements, but accepts a scalar without axes.
 pub fn zero_size_is_refused_and_rank_zero_is_not(store: &Store) {
     let empty = kvstore::zeros([2, 0], DType::F32, device(0)).unwrap();
     assert_code(store.init("w", &empty), ErrorCode::InvalidArgument);
@@ -139,7 +139,7 @@ pub fn zero_size_is_refused_and_rank_zero_is_not(store: &Store) {
     assert_eq!((pulled.shape().dims().len(), pulled.to_vec::<f64>().unwrap()), (0, vec![6.0]));
 }
 
-/// `cpu(3)` is the same host: values and outs may be spread over ordinals, and keep theirs.
+/// `cpu(3)` is the same host. Values and outputs may have different ordinals and keep them.
 pub fn values_may_be_on_several_devices(store: &Store) {
     let on = |ordinal, value: f32| kvstore::array(&[value], [1], device(ordinal)).unwrap();
     store.init("w", &on(1, 0.0)).unwrap();
@@ -150,7 +150,7 @@ pub fn values_may_be_on_several_devices(store: &Store) {
     assert_eq!((outs[0].device(), outs[1].device()), (device(3), device(0)));
 }
 
-/// An optimizer needs weights that are floats; what else is stored stays as it is.
+/// An optimizer accepts only float weights. A rejected push changes nothing.
 pub fn an_optimizer_refuses_integers(store: &Store) {
     let count = kvstore::array(&[1_i32], [1], device(0)).unwrap();
     store.init(["w", "n"], vec![array(&[1.0]), count.clone()]).unwrap();
@@ -162,7 +162,7 @@ pub fn an_optimizer_refuses_integers(store: &Store) {
     assert_eq!(stored(store, "w"), [0.0]);
 }
 
-/// On one machine the store is alone.
+/// A store on one machine has one worker.
 pub fn one_machine_is_one_worker(store: &Store) {
     assert_eq!((store.rank().unwrap(), store.num_workers().unwrap()), (0, 1));
     store.barrier().unwrap();
@@ -171,7 +171,8 @@ pub fn one_machine_is_one_worker(store: &Store) {
     store.send_command_to_servers(1, "anything").unwrap();
 }
 
-/// Names are matched whole and in any case; others are refused with the valid ones and the nearest.
+/// Names must match completely, in upper or lower case. The error lists the known names and the
+/// nearest one.
 pub fn names_are_matched_completely() {
     for name in crate::STORE_NAMES {
         for given in [name.to_owned(), name.to_uppercase()] {

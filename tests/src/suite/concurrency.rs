@@ -1,4 +1,4 @@
-//! Any thread may call any verb: nothing is lost, nothing is seen half done, nobody waits for ever.
+//! Checks of concurrent calls: no lost updates, no partial reads, no deadlocks.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::{array, before_the_deadline, floats, stored};
 use crate::reduced;
 
-/// Long enough that a kernel hands parts of it to other threads.
+/// A length that a kernel splits between threads.
 pub(super) const LONG: usize = reduced::length(1 << 18);
 
 /// Returns an array of [`LONG`] equal elements.
@@ -25,7 +25,7 @@ pub(super) fn adding(store: &Store) {
     store.set_updater(|_, pushed, stored| Ok(stored.add_assign(pushed)?)).unwrap();
 }
 
-/// Runs the same work on several threads at once, each with its number.
+/// Runs the same work on several threads at once. Each gets its index.
 pub(super) fn on_threads(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
     before_the_deadline(move || {
         thread::scope(|scope| {
@@ -37,7 +37,7 @@ pub(super) fn on_threads(count: usize, work: impl Fn(usize) + Send + Sync + 'sta
     });
 }
 
-/// Pushes of one key from many threads are all counted.
+/// Pushes to one key from many threads all take effect.
 pub fn pushes_of_one_key_are_not_lost(store: &Store) {
     store.init("w", &array(&[0.0; 100])).unwrap();
     adding(store);
@@ -50,7 +50,7 @@ pub fn pushes_of_one_key_are_not_lost(store: &Store) {
     assert_eq!(stored(store, "w"), [8.0 * f32::from(reduced::times(100)); 100]);
 }
 
-/// Threads with keys of their own do not disturb each other; init order stays a list without gaps.
+/// Threads with different keys do not affect each other. The order of initialisation has no gaps.
 pub fn different_keys_are_independent(store: &Store) {
     adding(store);
     let pusher = store.clone();
@@ -67,7 +67,7 @@ pub fn different_keys_are_independent(store: &Store) {
     assert_eq!(store.keys().unwrap().len(), 8);
 }
 
-/// Of several threads that initialise one key one succeeds, and its value is the stored one.
+/// If several threads initialise one key, one succeeds, and its value is stored.
 pub fn one_init_of_a_key_wins(store: &Store) {
     let racer = store.clone();
     let winners = before_the_deadline(move || {
@@ -84,7 +84,7 @@ pub(super) fn code(result: &Result<()>) -> Option<ErrorCode> {
     result.as_ref().err().map(kvstore::Error::code)
 }
 
-/// A reader sees a value before an update or after it, never between.
+/// A reader sees a value before or after an update, never between.
 pub fn readers_see_complete_updates(store: &Store) {
     store.init("w", &long(0.0)).unwrap();
     adding(store);
@@ -102,7 +102,7 @@ pub fn readers_see_complete_updates(store: &Store) {
     assert_eq!(stored(store, "w")[LONG - 1].to_bits(), f32::from(reduced::times(20)).to_bits());
 }
 
-/// Calls that name the same keys in opposite orders do not wait for each other for ever.
+/// Calls that name the same keys in opposite orders do not deadlock.
 pub fn opposite_orders_do_not_deadlock(store: &Store) {
     store.init(["a", "b"], vec![array(&[0.0]), array(&[0.0])]).unwrap();
     adding(store);
@@ -122,7 +122,7 @@ pub fn opposite_orders_do_not_deadlock(store: &Store) {
     assert_eq!((stored(store, "a"), stored(store, "b")), (vec![total], vec![total]));
 }
 
-/// Two threads whose updaters pull each other's key while both are inside do not deadlock.
+/// Two threads whose updaters pull each other's key at the same time do not deadlock.
 pub fn updaters_may_pull_each_others_keys(store: &Store) {
     store.init(["a", "b"], vec![array(&[1.0]), array(&[2.0])]).unwrap();
     let (inner, both_inside) = (store.clone(), Barrier::new(2));
@@ -142,7 +142,7 @@ pub fn updaters_may_pull_each_others_keys(store: &Store) {
     assert_eq!((stored(store, "a"), stored(store, "b")), (vec![2.0], vec![1.0]));
 }
 
-/// A pull from another thread does not wait for an updater to end.
+/// A pull from another thread does not wait for a running updater.
 pub fn an_updater_blocks_no_readers_of_other_keys(store: &Store) {
     store.init(["slow", "other"], vec![array(&[1.0]), array(&[2.0])]).unwrap();
     let meet = Arc::new(Barrier::new(2));
@@ -167,8 +167,8 @@ pub fn an_updater_blocks_no_readers_of_other_keys(store: &Store) {
     assert_eq!(stored(store, "slow"), [9.0]);
 }
 
-/// Tasks of a thread pool may push: a thread that waits for a kernel may run another task that
-/// pushes the same key, and must not wait for itself.
+/// Tasks of a thread pool may push. A thread that waits for a kernel may run another task that
+/// pushes the same key, and must not deadlock with itself.
 pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
     for num_threads in [1, 2, 4] {
         let name = format!("w{num_threads}");
@@ -193,7 +193,7 @@ pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
     }
 }
 
-/// The same in the pool that rayon gives to everybody, with an optimizer on the store.
+/// The same in rayon's global pool, with an optimizer on the store.
 pub fn tasks_of_the_common_pool_may_push(store: &Store) {
     store.init("w", &long(0.0)).unwrap();
     store.set_optimizer(sgd("learning_rate", 1.0)).unwrap();
@@ -211,7 +211,8 @@ pub fn tasks_of_the_common_pool_may_push(store: &Store) {
     );
 }
 
-/// Keys that come and go under pushes and pulls give errors that say so, and nothing else.
+/// If keys are removed and initialised during pushes and pulls, the calls return only the errors
+/// for that.
 pub fn keys_may_come_and_go(store: &Store) {
     let shared = store.clone();
     on_threads(4, move |number| {
@@ -230,7 +231,7 @@ pub fn keys_may_come_and_go(store: &Store) {
     assert_eq!(stored(store, "w"), [5.0]);
 }
 
-/// A push runs with the updater that was set when it began, whole: never with half of another.
+/// A push uses the updater that was set when it began, for all its keys.
 pub fn the_updater_may_change_under_pushes(store: &Store) {
     store.init("w", &array(&[0.0; 8])).unwrap();
     let shared = store.clone();
@@ -248,12 +249,12 @@ pub fn the_updater_may_change_under_pushes(store: &Store) {
     assert!(values.iter().all(|x| x.to_bits() == values[0].to_bits()));
 }
 
-/// Arrays may be operands of each other from two threads, and of themselves.
+/// Two threads may use the same arrays as operands in both orders, also of operations in place.
 pub fn arrays_may_meet_in_any_order(_store: &Store) {
     let (a, b) = (array(&[1.0; 64]), array(&[1.0; 64]));
-    let (one, other) = (a.clone(), b.clone());
+    let (left, right) = (a.clone(), b.clone());
     on_threads(2, move |number| {
-        let (target, operand) = if number == 0 { (&one, &other) } else { (&other, &one) };
+        let (target, operand) = if number == 0 { (&left, &right) } else { (&right, &left) };
         for _ in 0..reduced::times(300) {
             target.binary_assign(BinaryOp::Maximum, operand).unwrap();
             operand.copy_to(target).unwrap();

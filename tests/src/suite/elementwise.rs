@@ -1,5 +1,5 @@
-//! Operations of one element each give every element what they give it alone: whatever the length,
-//! the block it stands in, the thread that comes by, and whether it is computed in place.
+//! Checks of elementwise operations: an element's result does not depend on the length, the
+//! position in a block, the thread, or whether the operation is in place.
 
 use kvstore_core::{Backends, BinaryOp, DType, Scalar, Tensor, TensorSpec, UnaryOp};
 
@@ -11,13 +11,13 @@ use crate::reduced;
 use crate::samples::{nasty, tame};
 use crate::value::{Number, Spec, Value};
 
-/// No divisor of a block or of a vector: a number out of its place is a wrong one.
+/// The period of repeated elements. It divides no block or vector, so a misplaced element is wrong.
 const PERIOD: usize = 251;
 
-/// Several blocks, and shares for several threads.
+/// A length of several blocks, for several threads.
 const LENGTH: usize = reduced::length(PERIOD * 400);
 
-/// A short tensor, and one in which its elements come again and again.
+/// Returns a short tensor, and a long one that repeats its elements.
 fn short_and_long(backends: &Backends, short: &Value) -> (Tensor, Tensor) {
     let tensor = |value: &Value| {
         let spec = TensorSpec::new(value.spec.shape.clone(), value.spec.dtype);
@@ -32,8 +32,8 @@ fn repeated(short: &Value) -> Value {
     Value { spec: Spec::new(&[LENGTH], short.spec.dtype), numbers }
 }
 
-/// Short values of a dtype, one with any bits and one with everyday numbers, none of them zero: a
-/// division of integers by zero is refused.
+/// Returns short values of a dtype, one with arbitrary bits and one with ordinary numbers. Integers
+/// contain no zero, because a division by zero is an error.
 fn samples(dtype: DType) -> [Value; 2] {
     let spec = || Spec::new(&[PERIOD], dtype);
     let samples = [nasty(spec(), 1), tame(spec(), 2)];
@@ -71,7 +71,7 @@ pub fn of_two_numbers(backends: &Backends) {
     }
 }
 
-/// Functions of one number, limits among them.
+/// Functions of one number, including limits of dtypes.
 pub fn of_one_number(backends: &Backends) {
     for dtype in DType::ALL {
         for sample in samples(dtype) {
@@ -91,7 +91,7 @@ pub fn of_one_number(backends: &Backends) {
     }
 }
 
-/// Comparisons of shapes that are stretched to each other, also such that threads share a row.
+/// Comparisons with broadcast shapes, also where several threads share a row.
 pub fn stretched(backends: &Backends) {
     let long = reduced::length(70_001);
     let shapes: [[[usize; 3]; 2]; 9] = [
@@ -131,7 +131,7 @@ pub fn stretched(backends: &Backends) {
     }
 }
 
-/// Limits, those among them that the dtype does not have.
+/// `clip`, also with limits outside the range of the dtype.
 pub fn limits(backends: &Backends) {
     let (nan, inf) = (f64::NAN, f64::INFINITY);
     let limits = [
@@ -158,7 +158,8 @@ pub fn limits(backends: &Backends) {
     }
 }
 
-/// The number in the limits, of which an integer dtype has what is nearest of their integer part.
+/// Returns the number clamped to the limits. For an integer dtype, the limits are truncated and
+/// clamped to the dtype's range.
 #[expect(clippy::cast_possible_truncation, reason = "limits beyond 64 bits are the last ones")]
 fn clipped(number: Number, low: f64, high: f64, dtype: DType) -> Number {
     let Number::Int(integer) = number else {
@@ -177,7 +178,7 @@ fn clipped(number: Number, low: f64, high: f64, dtype: DType) -> Number {
     Number::Int(integer.max(low).min(high))
 }
 
-/// Conversions, also of numbers that do not fit beside some that do.
+/// Casts, also of numbers that do not fit next to numbers that do.
 pub fn casts(backends: &Backends) {
     for from in DType::ALL {
         for sample in samples(from) {

@@ -1,5 +1,5 @@
-//! Checks that every implementation passes. None of them names an implementation: what is under
-//! test is an argument.
+//! Checks that every implementation must pass. They name no implementation; each takes it as an
+//! argument.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ pub mod store_snapshots;
 pub mod updaters;
 pub mod values;
 
-/// An updater that replaces the stored value by the pushed one.
+/// An updater that replaces the stored value by the sum.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of an updater")]
 pub(crate) fn assign(_: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
     *stored = pushed.clone();
@@ -45,7 +45,7 @@ pub fn on_every_store(check: impl Fn(&Store)) {
     }
 }
 
-/// Returns a new array of rank 1.
+/// Returns a new array with one axis.
 pub fn array(data: &[f32]) -> NDArray {
     kvstore::array(data, [data.len()], device(0)).expect("host memory is to be had")
 }
@@ -55,12 +55,12 @@ pub fn floats(array: &NDArray) -> Vec<f32> {
     array.to_vec().expect("the array is of f32")
 }
 
-/// Returns the elements that are stored for a key.
+/// Returns the elements of the stored value of a key.
 pub fn stored(store: &Store, text: &str) -> Vec<f32> {
     floats(&store.pull_new(text).expect("the key is initialised")[0])
 }
 
-/// Fails unless the call failed with this code.
+/// Panics unless the call failed with this code.
 #[track_caller]
 pub fn assert_code<T: Debug>(result: Result<T>, code: ErrorCode) {
     match result {
@@ -69,8 +69,8 @@ pub fn assert_code<T: Debug>(result: Result<T>, code: ErrorCode) {
     }
 }
 
-/// Runs work on another thread and fails when it takes longer than any machine needs for it:
-/// then it waits for something that cannot happen.
+/// Runs `work` on another thread. Panics if it takes longer than it can on any machine, because it
+/// then waits forever.
 #[track_caller]
 pub fn before_the_deadline<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     const DEADLINE: Duration = reduced::deadline();

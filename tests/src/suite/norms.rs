@@ -1,5 +1,5 @@
-//! Sums of squares: the same bits as additions in the promised order, whatever the length, the number of
-//! addends and threads.
+//! Checks of sums of squares: the bits of the documented order of additions, for any length, number
+//! of addends and number of threads.
 
 use kvstore_core::backend::{MeasureJob, Measured};
 use kvstore_core::norm::num_blocks;
@@ -14,7 +14,7 @@ use crate::reduced;
 use crate::samples::tame;
 use crate::value::{Number, Value};
 
-/// Around a row of columns and around a block, and enough for several threads.
+/// Lengths around a row of columns and around a block, and one for several threads.
 const LENGTHS: [usize; 9] = [1, 127, 128, 129, 4095, 4096, 4097, 12_345, LONG];
 
 const LONG: usize = reduced::length((1 << 17) + 77);
@@ -23,7 +23,7 @@ fn floats() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|dtype| dtype.is_float())
 }
 
-/// Returns what a backend measures.
+/// Returns the result of `measure` of a backend.
 fn measured(
     backend: &dyn Backend,
     addends: &[Value],
@@ -53,7 +53,7 @@ fn measured(
     sums
 }
 
-/// Gradients are summed and rounded as every sum, then squared and added up in `f64`.
+/// Gradients are summed and rounded like every sum, then squared and added in `f64`.
 pub fn norms_of_gradients_agree(backend: &dyn Backend) {
     for dtype in floats() {
         for length in LENGTHS {
@@ -73,7 +73,7 @@ pub fn norms_of_gradients_agree(backend: &dyn Backend) {
     }
 }
 
-/// A step of a rule on these gradients, weights and states.
+/// The inputs of a step of a rule: gradients, weight and states.
 struct Numbers<'a> {
     rule: &'a UpdateRule,
     arithmetic: DType,
@@ -81,7 +81,7 @@ struct Numbers<'a> {
 }
 
 impl LayerVisitor for Numbers<'_> {
-    /// The two numbers of every element.
+    /// The two numbers of each element.
     type Output = Vec<[f64; 2]>;
 
     fn visit<R: LayerFormula<N>, const N: usize>(self) -> Vec<[f64; 2]> {
@@ -106,7 +106,7 @@ impl Numbers<'_> {
     }
 }
 
-/// What a layer-wise optimizer measures, of whole weights and of those with a master copy.
+/// Norms for layer-wise optimizers, with and without a master copy.
 pub fn norms_of_steps_agree(backend: &dyn Backend) {
     for name in ["lars", "lamb"] {
         let optimizer = Optimizer::new(name).unwrap().with("rescale_grad", 0.5).unwrap();
@@ -128,7 +128,7 @@ fn check_step(backend: &dyn Backend, rule: UpdateRule, dtype: DType, length: usi
     let values = |seed: u64, dtype| tame(spec(length, dtype), seed);
     let gradients = [values(1, dtype), values(2, dtype)];
     let weight = values(3, dtype);
-    // What is like a variance is not below 0.
+    // A state like a variance is not negative.
     let positive = |value: Value| Value {
         numbers: value.numbers.iter().map(|it| Number::Float(it.to_f64().abs())).collect(),
         ..value
@@ -136,7 +136,7 @@ fn check_step(backend: &dyn Backend, rule: UpdateRule, dtype: DType, length: usi
     let states: Vec<_> = (0..rule.initial().len() as u64)
         .map(|n| positive(values(4 + n, arithmetic)).cast(arithmetic))
         .collect();
-    // The master copy differs from what it is rounded to.
+    // The master copy differs from its rounded value.
     let master = values(9, arithmetic);
     let mut kept = states.clone();
     if is_half(dtype) {

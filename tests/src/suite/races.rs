@@ -1,5 +1,5 @@
-//! Verbs that race: whoever reads sees a state that there was, whoever fails has changed nothing, and
-//! whoever updates does it wholly by one rule.
+//! Checks of racing verbs: a reader sees only states that existed, a failed call has changed
+//! nothing, and an update uses one rule throughout.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,22 +14,22 @@ use crate::arrays::key;
 
 type Count = Arc<AtomicUsize>;
 
-/// More often than anything is done here; as a state still exact in f32.
+/// More than the number of operations of any check. As a state it is still exact in f32.
 const MANY: usize = 8000;
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// One that is short, one that is cut between threads, one that ends in the middle of a block.
+/// A short length, one that is cut between threads, and one that ends inside a block.
 const LENGTHS: [usize; 3] = [5, LONG, 3001];
 
-/// Returns the state after `count` pushes of [`ones`]: neighbours differ, so that a mix of two states
-/// is none.
+/// Returns the state after `count` pushes of [`ones`]. Neighbouring elements differ, so a mix of
+/// two states is not a state.
 #[expect(clippy::cast_precision_loss, reason = "states are small whole numbers")]
 fn state(count: usize, length: usize) -> NDArray {
     array(&(0..length).map(|index| (count * (1 + index % 7)) as f32).collect::<Vec<_>>())
 }
 
-/// Returns after how many pushes a value is as it is; fails if it never is.
+/// Returns the number of pushes that give this value. Panics if none does.
 #[expect(clippy::cast_possible_truncation, reason = "states are small whole numbers")]
 #[expect(clippy::cast_sign_loss, reason = "and not negative")]
 fn count_of(value: &NDArray) -> usize {
@@ -53,8 +53,8 @@ fn optimizer(name: &str, options: &[(&str, f64)]) -> Optimizer {
     optimizer
 }
 
-/// Several threads push all keys while others pull them in one call, and hold what they pulled:
-/// each value is the state after some number of pushes, and never an earlier one than before.
+/// Several threads push all keys while others pull them in one call, and hold the pulled arrays.
+/// Each value is the state after some number of pushes, and never earlier than the one before.
 fn readers_go_forward(store: &Store, num_pushers: usize, push: fn(&Store, usize)) {
     const ROUNDS: usize = 12;
     init_states(store);
@@ -79,7 +79,7 @@ fn readers_go_forward(store: &Store, num_pushers: usize, push: fn(&Store, usize)
     }
 }
 
-/// Every call names the keys in another order, each of them with several values.
+/// Pushes several values to each key. Every call names the keys in another order.
 fn push_one_state(store: &Store, round: usize) {
     let mut keys = [KEYS[2], KEYS[0], KEYS[1], KEYS[2], KEYS[1], KEYS[0]];
     let [a, b, c] = LENGTHS;
@@ -89,19 +89,19 @@ fn push_one_state(store: &Store, round: usize) {
     store.push(keys, values.map(|(count, length)| state(count, length)).to_vec()).unwrap();
 }
 
-/// An updater adds.
+/// The updater adds.
 pub fn readers_go_forward_with_an_updater(store: &Store) {
     adding(store);
     readers_go_forward(store, 3, push_one_state);
 }
 
-/// An optimizer adds, one batch for all keys.
+/// The optimizer adds, in one batch for all keys.
 pub fn readers_go_forward_with_an_optimizer(store: &Store) {
     store.set_optimizer(optimizer("test", &[])).unwrap();
     readers_go_forward(store, 3, push_one_state);
 }
 
-/// Sums replace what is stored; one thread knows the next state.
+/// Sums replace the stored values. Only one thread pushes, because it must know the next state.
 pub fn readers_go_forward_with_sums(store: &Store) {
     readers_go_forward(store, 1, |store, round| {
         let keys = KEYS.map(|key| [key, key]).concat();
@@ -110,9 +110,9 @@ pub fn readers_go_forward_with_sums(store: &Store) {
     });
 }
 
-/// A key is removed and initialised again, with another shape each time, under pushes and pulls.
-/// Whole calls fail when it is not there or has another shape, and have changed nothing then; a push
-/// that began before a removal reaches nothing that was made after it.
+/// A key is removed and initialised again, with another shape each time, during pushes and pulls. A
+/// call fails if the key is missing or has another shape, and then changes nothing. A push that
+/// began before a removal does not reach a key that was initialised after it.
 pub fn a_key_may_come_back_with_another_shape(store: &Store) {
     const GENERATIONS: usize = 250;
     let length_of = |generation: usize| 8 * (1 + generation % 2);
@@ -125,7 +125,7 @@ pub fn a_key_may_come_back_with_another_shape(store: &Store) {
         start.wait();
         if number == 0 {
             for generation in 0..GENERATIONS {
-                // No generation is pushed to as often as this.
+                // No generation receives this many pushes.
                 let value = state(MANY * generation, length_of(generation));
                 shared.init("comes", &value).unwrap();
                 thread::yield_now();
@@ -161,7 +161,7 @@ pub fn a_key_may_come_back_with_another_shape(store: &Store) {
     assert!(!store.contains(&key("comes")).unwrap());
 }
 
-/// How often a step of 1 and how often a step of 1024 was made, given that all were one of those.
+/// Checks that the value is the result of `num_steps` steps of 1 or 1024.
 fn assert_steps(value: &[f32], num_steps: usize) {
     assert!(value.iter().all(|x| x.to_bits() == value[0].to_bits()), "a mix of rules");
     let total = f64::from(value[0]);
@@ -172,8 +172,8 @@ fn assert_steps(value: &[f32], num_steps: usize) {
     assert!((small + large).to_bits() == num_steps.to_bits(), "{total} after {num_steps} steps");
 }
 
-/// Two threads push two keys while another one changes the rule. Every step adds 1 or 1024: a step by
-/// half of one rule and half of another adds something else.
+/// Two threads push two keys while another thread changes the rule. Every step adds 1 or 1024. A
+/// step that mixes two rules adds something else.
 fn pushes_have_one_rule(store: &Store, change: impl Fn(&Store, bool) + Send + Sync + 'static) {
     const ROUNDS: usize = 150;
     let zeros = || vec![array(&vec![0.0; 70_000]), array(&[0.0; 3])];
@@ -196,7 +196,8 @@ fn pushes_have_one_rule(store: &Store, change: impl Fn(&Store, bool) + Send + Sy
     assert!(b.iter().all(|x| x.to_bits() == b[0].to_bits()));
 }
 
-/// Two hyper-parameters that change in one call change at once: steps of 4 or 256 were of both.
+/// If one call changes two hyper-parameters, a step uses both or neither: a mix would be a step of
+/// 4 or 256.
 pub fn hyper_parameters_change_between_pushes(store: &Store) {
     store.set_optimizer(optimizer("sgd", &[("lr", 1.0)])).unwrap();
     pushes_have_one_rule(store, |store, is_large| {
@@ -205,7 +206,7 @@ pub fn hyper_parameters_change_between_pushes(store: &Store) {
     });
 }
 
-/// An updater and an optimizer take turns.
+/// An updater and an optimizer alternate.
 pub fn rules_change_between_pushes(store: &Store) {
     pushes_have_one_rule(store, |store, is_large| {
         if is_large {
@@ -216,12 +217,12 @@ pub fn rules_change_between_pushes(store: &Store) {
     });
 }
 
-/// Under pushes of every thread an updater panics at one of them: that push alone panics, its key says
-/// so to all others from then on, and other keys do not notice. Then the key is removed and
-/// initialised again, also under pushes, and counts like any other.
+/// An updater panics in one of many concurrent pushes. Only that push panics. All later calls on
+/// its key report the poisoned key, and other keys are not affected. Then the key is removed and
+/// initialised again, also during pushes, and works as before.
 pub fn a_panic_under_pushes_poisons_its_key_alone(store: &Store) {
     const ROUNDS: u16 = 500;
-    // In this order: a call that was not checked whole would update the first key.
+    // In this order, a call that is not checked completely would update the first key.
     store.init(["good", "bad"], vec![array(&[0.0]), array(&[0.0])]).unwrap();
     let calls = AtomicUsize::new(0);
     store
@@ -265,8 +266,8 @@ pub fn a_panic_under_pushes_poisons_its_key_alone(store: &Store) {
     assert_eq!(stored(store, "good"), [4.0 * f32::from(ROUNDS)]);
 }
 
-/// One thread heals the key once the others have been refused a few times; whoever has found it healed
-/// finds it so from then on.
+/// One thread restores the key once the other threads have got a few errors. A thread that has seen
+/// the restored key gets no more errors.
 fn a_key_is_healed_under_pushes(store: &Store, name: &'static str) {
     let (shared, num_pushed, refused) = (store.clone(), Count::default(), Count::default());
     let successes = Arc::clone(&num_pushed);

@@ -1,5 +1,5 @@
-//! Rows: what is pushed and pulled of them is what whole values give, bit for bit; lazy steps change
-//! nothing else.
+//! Checks of row-sparse values: pushes and pulls have the bits of dense values, and lazy steps
+//! change only their rows.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::reduced;
 use crate::samples::{nasty, tame, words};
 use crate::value::{Number, Spec, Value as NaiveValue};
 
-/// Makes a new store.
+/// Creates a new store.
 pub type Create<'a> = &'a dyn Fn() -> Box<dyn KvStore>;
 
 fn tensor(value: &NaiveValue) -> Tensor {
@@ -30,28 +30,28 @@ fn stored(store: &dyn KvStore, key: &Key) -> NaiveValue {
     from_tensor(&store.pull(std::slice::from_ref(key), 0).unwrap()[0])
 }
 
-/// Short and long rows, few and many, and rows that several threads share.
+/// Returns shapes with short and long rows, few and many rows, and rows that several threads share.
 fn shapes() -> impl Iterator<Item = Vec<usize>> {
     let shapes: [&[usize]; 6] = [&[5, 3], &[40], &[7, 2, 3], &[1, 300], &[3000, 67], &[3, 70_001]];
     let count = if cfg!(miri) { 4 } else { shapes.len() };
     shapes.into_iter().take(count).map(<[usize]>::to_vec)
 }
 
-/// Returns whether several threads share a value of this shape.
+/// Returns whether several threads process a value of this shape.
 fn is_large(shape: &[usize]) -> bool {
     shape.iter().product::<usize>() > 10_000
 }
 
-/// Returns the dtypes to test a shape with. Threads share a large value in the same way for every dtype,
-/// so one of each kind will do.
+/// Returns the dtypes to test a shape with. Large values are split in the same way for every dtype,
+/// so one of each kind is enough for them.
 fn dtypes_of(shape: &[usize]) -> impl Iterator<Item = DType> {
     let is_large = is_large(shape);
     let some = [DType::F32, DType::F16, DType::I8];
     DType::ALL.into_iter().filter(move |dtype| !is_large || some.contains(dtype))
 }
 
-/// Without an optimizer the stored value is the sum of the whole values: of rows, of rows and whole
-/// values mixed, of none.
+/// Without an optimizer, the stored value is the sum of the dense values, for row-sparse values, a
+/// mix of row-sparse and dense values, and values without rows.
 pub fn sums_are_those_of_dense_values(create: Create<'_>) {
     for (seed, shape) in (0..).zip(shapes()) {
         for dtype in dtypes_of(&shape) {
@@ -68,7 +68,7 @@ pub fn sums_are_those_of_dense_values(create: Create<'_>) {
                 for position in 0..count {
                     let in_8 = [0, 1, 5, 8][usize::try_from((round + position) % 4).unwrap()];
                     let rows = NaiveRows::sample(spec.clone(), seed + position, in_8);
-                    // Every third round mixes.
+                    // Every third round mixes both kinds.
                     let is_dense = round % 3 == 2 && position % 2 == 1;
                     expected.push(rows.to_dense());
                     values.push(if is_dense {
@@ -85,7 +85,7 @@ pub fn sums_are_those_of_dense_values(create: Create<'_>) {
     }
 }
 
-/// Optimizers that are not lazy, and updaters, see the whole sum.
+/// Optimizers that are not lazy, and updaters, receive the dense sum.
 pub fn dense_steps_are_those_of_dense_values(create: Create<'_>) {
     let optimizers = ["sgd", "adam", "adagrad", "ftrl"].map(|name| {
         let lazy = Optimizer::new(name).unwrap().with("wd", 0.1).unwrap();
@@ -129,11 +129,11 @@ fn fractions(spec: Spec, seed: u64) -> NaiveValue {
     NaiveValue::new(spec, &numbers)
 }
 
-/// Clipping by the global norm scales rows as it scales the dense values that they stand for, although the
-/// norm adds squares up by their places in the value.
+/// Clipping by the global norm scales rows to the bits of the clipped dense values, although the
+/// norm of rows skips the zeros.
 pub fn clipped_rows_are_those_of_dense_values(create: Create<'_>) {
     let shapes = [[300, 3], [40, 130], [4500, 1]];
-    // An order of additions that is wrong changes the last bit of an `f64` in every sixth case.
+    // A wrong order of additions changes the last bit of an `f64` in every sixth case.
     for (seed, dims) in (1..=24).zip(shapes.into_iter().cycle()) {
         for dtype in [DType::F64, DType::F16] {
             let stores = [create(), create()];
@@ -170,7 +170,7 @@ impl kvstore_core::Updater for Halve {
     }
 }
 
-/// What a lazy optimizer does, with every row as a weight and a state of its own.
+/// The model of a lazy optimizer. Every row has its own weight and state.
 struct NaiveLazy {
     optimizer: Optimizer,
     rows: Vec<(Tensor, OptimizerState)>,
@@ -191,7 +191,8 @@ impl NaiveLazy {
         Self { optimizer: optimizer.clone(), rows, num_updates: 0 }
     }
 
-    /// Rows that are there step, by the count of the key; a row that a value does not have is 0 in it.
+    /// Steps the rows of the values, with the update count of the key. A missing row of a value is
+    /// 0.
     fn push(&mut self, values: &[NaiveRows]) {
         for (index, (weight, state)) in self.rows.iter_mut().enumerate() {
             let index = i64::try_from(index).unwrap();
@@ -216,7 +217,7 @@ impl NaiveLazy {
     }
 }
 
-/// The optimizers that have lazy updates, with states of every form.
+/// Returns the optimizers with lazy updates, with every form of states.
 fn lazy_optimizers() -> Vec<Optimizer> {
     let of = |name: &str, options: &[(&str, f64)]| {
         let with = |optimizer: Optimizer, (name, value): &(&str, f64)| {
@@ -233,12 +234,12 @@ fn lazy_optimizers() -> Vec<Optimizer> {
     ]
 }
 
-/// A lazy step changes the rows that are there and their state, and nothing else.
+/// A lazy step changes only its rows and their states.
 pub fn lazy_steps_change_nothing_but_their_rows(create: Create<'_>) {
     let shapes: [&[usize]; 4] = [&[5, 3], &[40], &[300, 150], &[2, 70_001]];
     let optimizers = lazy_optimizers();
     for (number, shape) in shapes.into_iter().enumerate().take(if cfg!(miri) { 2 } else { 4 }) {
-        // Rows that are longer than all else are one optimizer's.
+        // Very long rows are tested with one optimizer only.
         let optimizers = optimizers.iter().skip(if number > 2 { 2 } else { 0 });
         for optimizer in optimizers.take(if number > 2 { 1 } else { 5 }) {
             for dtype in float_dtypes() {
@@ -269,18 +270,18 @@ fn check_lazy(store: &dyn KvStore, optimizer: &Optimizer, spec: &Spec) {
         let rows: Vec<NaiveRows> = (0..count).map(sample).collect();
         let mut values: Vec<Value> = rows.iter().map(|rows| rows.to_rows().into()).collect();
         let mut keys = vec![key("w"); values.len()];
-        // Keys of whole gradients are steps of the same call.
+        // The same call also steps keys with dense gradients.
         values.extend([other.clone(), other.clone()]);
         keys.extend([key("a"), key("z")]);
         if round == 2 {
-            // Somebody looks at the whole value: the step must leave that as it is.
+            // Hold the dense value. The step must not change it.
             held.push((stored(store, &key("w")), store.pull(&[key("w")], 0).unwrap()));
         }
         store.push(&keys, &values, 0).unwrap();
         naive.push(&rows);
         let found = store.pull(&[key("w")], 0).unwrap()[0].to_bytes().unwrap();
         let expected = naive.to_bytes();
-        // Different bytes may still be equal, because any NaN equals any NaN.
+        // Values with different bytes may be equal, because any NaN equals any NaN.
         if found != expected {
             let [expected, found] =
                 [expected, found].map(|bytes| NaiveValue::from_bytes(spec.clone(), &bytes));
@@ -295,7 +296,7 @@ fn check_lazy(store: &dyn KvStore, optimizer: &Optimizer, spec: &Spec) {
     assert_eq!(stats[0].num_pushes, stats[1].num_pushes);
 }
 
-/// Rows that are pulled are those of the whole value: unique, ascending, zeros included.
+/// Pulled rows are those of the dense value: unique, ascending, with rows of zeros.
 pub fn pulled_rows_are_those_of_the_value(create: Create<'_>) {
     for (seed, shape) in (0..).zip(shapes()) {
         for dtype in dtypes_of(&shape) {
@@ -336,7 +337,7 @@ fn row_of(value: &NaiveValue, index: i64) -> Vec<Number> {
     value.numbers[usize::try_from(index).unwrap() * row_len..][..row_len].to_vec()
 }
 
-/// Rows of the same number are summed in order, whatever the order of the numbers.
+/// Rows with equal indices are summed in call order, for any order of indices.
 pub fn ids_in_any_order() {
     for dtype in DType::ALL {
         let ids = [7, 2, 7, 0, 7, 2];
@@ -358,7 +359,7 @@ pub fn ids_in_any_order() {
     }
 }
 
-/// What is refused says what is wrong, and changes nothing.
+/// Errors of invalid rows name the reason, and the calls change nothing.
 pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
     let rows = |dims: &[usize]| {
         let spec = TensorSpec::new(dims.to_vec(), DType::F32);
@@ -413,7 +414,7 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
     assert_eq!(error.to_string(), "key `s`: shape [] has no rows");
 }
 
-/// Threads that push rows and pull rows see whole steps only.
+/// Threads that push and pull rows see complete steps only.
 pub fn readers_see_complete_steps(create: Create<'_>, backends: &Backends) {
     const NUM_ROWS: usize = 50;
     let ones = |dims: [usize; 2]| {

@@ -1,4 +1,4 @@
-//! What is stored and what is held outside are apart: writes to one never reach the other.
+//! Checks that stored values and arrays outside the store are independent.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,7 +6,7 @@ use kvstore::{NDArray, Scalar, Store};
 
 use super::{array, floats, stored};
 
-/// Every way to write into an array of four elements, the views of it included.
+/// Returns all ways to write to an array of four elements, including through views.
 fn writes() -> Vec<fn(&NDArray) -> kvstore::Result<()>> {
     vec![
         |array| array.fill(Scalar::Int(99)),
@@ -31,7 +31,7 @@ pub fn init_takes_a_snapshot(store: &Store) {
     }
 }
 
-/// A write after `push` does not reach the store, where a single value may be kept by sharing.
+/// A write after `push` does not reach the store, although a single value may be stored by sharing.
 pub fn push_takes_a_snapshot(store: &Store) {
     store.init("w", &array(&[0.0; 4])).unwrap();
     for (number, write) in writes().into_iter().enumerate() {
@@ -42,7 +42,7 @@ pub fn push_takes_a_snapshot(store: &Store) {
     }
 }
 
-/// A write to an array that was pulled into does not reach the store.
+/// A write to a pulled array does not reach the store.
 pub fn pull_gives_a_snapshot(store: &Store) {
     store.init("w", &array(&[1.0, 2.0, 3.0, 4.0])).unwrap();
     for (number, write) in writes().into_iter().enumerate() {
@@ -54,7 +54,7 @@ pub fn pull_gives_a_snapshot(store: &Store) {
     }
 }
 
-/// A push does not reach arrays that were pulled into before.
+/// A push does not change arrays that were pulled before.
 pub fn push_does_not_reach_pulled_arrays(store: &Store) {
     store.init("w", &array(&[1.0, 2.0])).unwrap();
     store.set_updater(|_, pushed, stored| Ok(stored.add_assign(pushed)?)).unwrap();
@@ -66,7 +66,7 @@ pub fn push_does_not_reach_pulled_arrays(store: &Store) {
     assert_eq!(stored(store, "w"), [11.0, 12.0]);
 }
 
-/// Two arrays that one call pulled into are apart.
+/// Two arrays that one call pulled are independent.
 pub fn pulled_arrays_are_apart(store: &Store) {
     store.init("w", &array(&[1.0, 2.0])).unwrap();
     let outs = [array(&[0.0, 0.0]), array(&[0.0, 0.0])];
@@ -75,7 +75,8 @@ pub fn pulled_arrays_are_apart(store: &Store) {
     assert_eq!(floats(&outs[1]), [1.0, 2.0]);
 }
 
-/// Views can be initialised from and pushed; later writes to their parent stay outside.
+/// Views are valid values of `init` and `push`. Later writes to their parent do not reach the
+/// store.
 pub fn views_are_pushed_by_value(store: &Store) {
     let parent = array(&[1.0, 2.0, 3.0, 4.0]);
     store.init("w", &parent.slice(1, 3).unwrap()).unwrap();
@@ -87,7 +88,7 @@ pub fn views_are_pushed_by_value(store: &Store) {
     assert_eq!(stored(store, "w"), [7.0, 8.0]);
 }
 
-/// A pull into a view writes those rows of its parent and no others.
+/// A pull into a view writes only those rows of its parent.
 pub fn views_are_pulled_into(store: &Store) {
     store.init("w", &array(&[1.0, 2.0])).unwrap();
     let parent = array(&[0.0; 4]);
@@ -95,7 +96,8 @@ pub fn views_are_pulled_into(store: &Store) {
     assert_eq!(floats(&parent), [0.0, 1.0, 2.0, 0.0]);
 }
 
-/// Outs may overlap: a parent and a view of it in one call, written in init order.
+/// Outputs may overlap: a parent and its view in one call are written in the order of
+/// initialisation.
 pub fn outs_may_overlap(store: &Store) {
     store.init(["all", "part"], vec![array(&[1.0; 4]), array(&[2.0; 2])]).unwrap();
     let parent = array(&[0.0; 4]);
@@ -104,7 +106,8 @@ pub fn outs_may_overlap(store: &Store) {
     assert_eq!(floats(&parent), [1.0, 2.0, 2.0, 1.0]);
 }
 
-/// One array may be the out of one key three times, or of three keys: then the last initialised wins.
+/// One array may be the output of one key three times, or of three keys. Then the key that was
+/// initialised last wins.
 pub fn one_array_may_be_every_out(store: &Store) {
     let names = || ["9", "7", "5"];
     let out = array(&[0.0]);
@@ -118,7 +121,7 @@ pub fn one_array_may_be_every_out(store: &Store) {
     assert_eq!(floats(&out), [1.0]);
 }
 
-/// One array may be every value of a push, and its out.
+/// One array may be every value of a push, and its output.
 pub fn one_array_may_be_every_value(store: &Store) {
     let value = array(&[1.0, 2.0]);
     store.init("w", &value).unwrap();
@@ -129,7 +132,7 @@ pub fn one_array_may_be_every_value(store: &Store) {
     assert_eq!(floats(&value), [2.0, 4.0]);
 }
 
-/// An updater that writes into what was pushed does not change the caller's array.
+/// An updater that writes to the sum does not change the caller's array.
 pub fn updater_cannot_change_the_pushed_array(store: &Store) {
     store.set_updater(|_, pushed, _| Ok(pushed.fill(Scalar::Int(99))?)).unwrap();
     let value = array(&[1.0, 2.0]);
@@ -138,8 +141,8 @@ pub fn updater_cannot_change_the_pushed_array(store: &Store) {
     assert_eq!((floats(&value), stored(store, "w")), (vec![1.0, 2.0], vec![1.0, 2.0]));
 }
 
-/// Arrays that an updater kept are its own: writes to them reach nobody, and later pushes do not
-/// reach them.
+/// Arrays that an updater keeps are private: writes to them have no effect elsewhere, and later
+/// pushes do not change them.
 pub fn arrays_of_an_updater_are_private(store: &Store) {
     let kept: Arc<Mutex<Vec<NDArray>>> = Arc::default();
     let keeper = Arc::clone(&kept);
@@ -165,7 +168,7 @@ pub fn arrays_of_an_updater_are_private(store: &Store) {
     );
 }
 
-/// What `broadcast` initialises and hands out is apart from its arguments.
+/// The stored values of `broadcast` are independent of its values and outputs.
 pub fn broadcast_takes_and_gives_snapshots(store: &Store) {
     let (value, out) = (array(&[1.0, 2.0]), array(&[0.0, 0.0]));
     store.broadcast("w", &value, &out).unwrap();

@@ -1,5 +1,5 @@
-//! Snapshots of a whole store: each is a state that the store has had, and going back to one goes back to all
-//! of it.
+//! Checks of snapshots of a complete store: each is a state that the store had, and a rollback
+//! restores all of it.
 
 #![expect(clippy::float_cmp, reason = "small whole numbers")]
 
@@ -20,7 +20,7 @@ fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
-/// Returns the one number that all keys hold.
+/// Returns the one number that all keys have.
 fn agreed(snapshot: &Snapshot) -> f32 {
     let first = |text: &str| {
         snapshot.get(&key(text)).unwrap().to_dense().unwrap().to_vec::<f32>().unwrap()[0]
@@ -30,8 +30,8 @@ fn agreed(snapshot: &Snapshot) -> f32 {
     numbers[0]
 }
 
-/// While threads push all keys at once, every snapshot has the same number of pushes for each of them, no
-/// fewer than had returned before it and no more than had begun after it.
+/// While threads push all keys at once, a snapshot has the same number of pushes for all keys: at
+/// least the pushes that returned before it, and at most those that began before its end.
 pub fn a_snapshot_is_a_state_that_was(store: &Store) {
     for set_rule in [adding as fn(&Store), subtracting_gradients] {
         let store = store.clone();
@@ -58,8 +58,8 @@ pub fn a_snapshot_is_a_state_that_was(store: &Store) {
     }
 }
 
-/// While threads push some of the keys each, every snapshot has of every key what that number of pushes leaves,
-/// bit for bit: value, state, count and residual.
+/// While threads push some of the keys each, a snapshot has, for each key, the value, state, count
+/// and residual after the same number of pushes, bit for bit.
 pub fn a_snapshot_has_everything_of_a_key(store: &Store) {
     let num_pushes = reduced::times(60);
     let push = |store: &Store, keys: &[&str]| {
@@ -76,7 +76,7 @@ pub fn a_snapshot_has_everything_of_a_key(store: &Store) {
         push(store, &KEYS);
         after.push(store.snapshot().unwrap());
     }
-    // Once more, from the beginning.
+    // Start again.
     store.remove(KEYS).unwrap();
     begin(store);
     let store = store.clone();
@@ -100,13 +100,13 @@ pub fn a_snapshot_has_everything_of_a_key(store: &Store) {
     });
 }
 
-/// Turns the sign of gradients, so that one of 1 adds 1.
+/// Negates gradients, so that a gradient of 1 adds 1.
 fn subtracting_gradients(store: &Store) {
     let optimizer = Optimizer::sgd().with("learning_rate", 1.0).unwrap();
     store.set_optimizer(optimizer.with("rescale_grad", -1.0).unwrap()).unwrap();
 }
 
-/// A rollback in the midst of pushes is whole, too: keys go back together, and nobody waits for ever.
+/// A rollback during pushes restores all keys together, and nothing deadlocks.
 pub fn a_rollback_is_complete(store: &Store) {
     store.init(KEYS, KEYS.map(|_| array(&[0.0; 50])).to_vec()).unwrap();
     adding(store);
@@ -126,8 +126,8 @@ pub fn a_rollback_is_complete(store: &Store) {
     });
 }
 
-/// Rolled back, a store has the keys, values, counts, states, residuals and settings of then, and the next
-/// steps give the bits of then.
+/// A rollback restores keys, values, counts, states, residuals and settings, and the next steps
+/// give the same bits as after the snapshot.
 pub fn a_rollback_brings_everything_back(store: &Store) {
     let momentum = Optimizer::sgd().with("momentum", 0.9).unwrap();
     store.set_optimizer(momentum.with("learning_rate", 0.1).unwrap()).unwrap();
@@ -157,12 +157,13 @@ pub fn a_rollback_brings_everything_back(store: &Store) {
     assert_eq!(runs[0], runs[1]);
     assert_eq!(store.hyper_parameters().unwrap()[0], ("learning_rate", 0.1));
     assert!(store.gradient_compression().unwrap().is_some());
-    // A key that is made now comes after those that are back.
+    // A new key comes after the restored ones.
     store.init("later", &array(&[1.0])).unwrap();
     assert_eq!(store.keys().unwrap(), [key("a"), key("b"), key("later")]);
 }
 
-/// What is done to the store, to arrays that were pulled, or to the snapshot's own tensors changes no snapshot.
+/// Changes to the store, to pulled arrays and to the snapshot's own tensors do not change a
+/// snapshot.
 pub fn a_snapshot_never_changes(store: &Store) {
     store.init("a", &array(&[1.0, 2.0])).unwrap();
     adding(store);
@@ -184,14 +185,14 @@ pub fn a_snapshot_never_changes(store: &Store) {
     assert!(snapshot.get(&key("b")).is_none());
 }
 
-/// Snapshots say which keys differ: by value, by state, by being there.
+/// `changed_keys` returns the keys whose value, state or presence differs.
 pub fn changed_keys_are_named(store: &Store) {
     store.init(KEYS, KEYS.map(|_| array(&[1.0])).to_vec()).unwrap();
     store.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
     store.push(KEYS, KEYS.map(|_| array(&[0.0])).to_vec()).unwrap();
     let before = store.snapshot().unwrap();
     assert!(before.changed_keys(&before).unwrap().is_empty());
-    // The value stays, the count of updates does not.
+    // The value stays, but the count of updates changes.
     store.push("b", &array(&[0.0])).unwrap();
     store.remove("c").unwrap();
     store.init("d", &array(&[1.0])).unwrap();
@@ -201,7 +202,7 @@ pub fn changed_keys_are_named(store: &Store) {
     assert!(!after.is_identical(&before).unwrap());
 }
 
-/// Rows and whole values are the same where their bits are.
+/// Row-sparse and dense values are equal if their bits are.
 pub fn the_form_of_a_value_does_not_count(store: &Store) {
     let rows = |indices: &[i64], data: &[f32]| {
         let data = kvstore::array(data, [indices.len(), 2], device(0)).unwrap();
@@ -232,7 +233,7 @@ pub fn the_form_of_a_value_does_not_count(store: &Store) {
     }
 }
 
-/// Inside an updater there is no whole store to be had.
+/// An updater cannot take a snapshot.
 pub fn an_updater_takes_no_snapshot(store: &Store) {
     store.init("a", &array(&[1.0])).unwrap();
     let (inner, before) = (store.clone(), store.snapshot().unwrap());
@@ -243,11 +244,11 @@ pub fn an_updater_takes_no_snapshot(store: &Store) {
     };
     store.set_updater(update).unwrap();
     store.push("a", &array(&[1.0])).unwrap();
-    // The updater holds the store that holds it.
+    // Breaks the cycle: the updater holds the store that holds it.
     store.clear_updater().unwrap();
 }
 
-/// A snapshot waits for the updaters that run, and a pull waits for neither.
+/// A snapshot waits for running updaters. A pull waits for neither.
 pub fn a_snapshot_waits_for_updaters_and_pulls_for_nobody(store: &Store) {
     store.init(KEYS, KEYS.map(|_| array(&[0.0])).to_vec()).unwrap();
     let (go, is_inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -285,7 +286,7 @@ pub fn a_snapshot_waits_for_updaters_and_pulls_for_nobody(store: &Store) {
     });
 }
 
-/// An updater that is dropped, because another rule takes its place, may call the store.
+/// An updater that is dropped because another rule replaces it may call the store.
 pub fn a_dropped_updater_may_call_the_store(store: &Store) {
     struct CallsOnDrop(Store);
     impl Drop for CallsOnDrop {
@@ -304,7 +305,7 @@ pub fn a_dropped_updater_may_call_the_store(store: &Store) {
             &|| store.clear_updater().unwrap(),
             &|| store.set_optimizer(Optimizer::sgd()).unwrap(),
             &|| store.rollback(&empty).unwrap(),
-            // The push that is under way is the last to hold it.
+            // The running push is the last to hold the updater.
             &|| store.push("a", &array(&[1.0])).unwrap(),
         ];
         for (number, replace) in replace.into_iter().enumerate() {
@@ -312,7 +313,8 @@ pub fn a_dropped_updater_may_call_the_store(store: &Store) {
             let update = move |_: &Key, _: &kvstore::NDArray, _: &kvstore::NDArray| {
                 let _calls = &calls;
                 if number == 3 {
-                    // In another thread, for in this one the store may not be changed now.
+                    // In another thread, because this thread is inside an updater and may not
+                    // change the store.
                     thread::scope(|scope| scope.spawn(|| inner.clear_updater()).join()).unwrap()?;
                 }
                 Ok(())
@@ -323,7 +325,7 @@ pub fn a_dropped_updater_may_call_the_store(store: &Store) {
     });
 }
 
-/// A panic in an updater spoils its key; there is no snapshot of it, and going back mends it.
+/// A panic in an updater poisons its key. A snapshot then fails, and a rollback restores the key.
 pub fn a_rollback_mends_a_poisoned_key(store: &Store) {
     store.init("a", &array(&[1.0])).unwrap();
     let before = store.snapshot().unwrap();

@@ -1,4 +1,4 @@
-//! Updaters: what they see, what they may call, and what their failures leave behind.
+//! Checks of updaters: their arguments, the verbs that they may call, and the effect of failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ pub fn each_key_is_updated_once_in_init_order(store: &Store) {
     assert_eq!(*log.lock().unwrap(), expected);
 }
 
-/// Only `push` runs an updater: neither `init` nor `pull` does.
+/// Only `push` runs the updater, not `init` or `pull`.
 pub fn init_and_pull_do_not_run_it(store: &Store) {
     store.set_updater(|_, _, _| Err("nobody pushed".into())).unwrap();
     init_abc(store);
@@ -48,7 +48,7 @@ pub fn init_and_pull_do_not_run_it(store: &Store) {
     assert_eq!(contents(store), [1.0, 2.0, 3.0]);
 }
 
-/// Without its updater a store replaces again.
+/// After `clear_updater`, sums replace stored values again.
 pub fn a_cleared_updater_runs_no_more(store: &Store) {
     init_abc(store);
     store.set_updater(|_, pushed, stored| Ok(stored.add_assign(pushed)?)).unwrap();
@@ -58,8 +58,8 @@ pub fn a_cleared_updater_runs_no_more(store: &Store) {
     assert_eq!(contents(store), [10.0, 20.0, 30.0]);
 }
 
-/// When an updater fails, the keys before it are updated, its own keeps its value whatever was
-/// done to `stored`, and the keys after it are not reached.
+/// If an updater fails, earlier keys are updated, its own key keeps its value even if `stored` was
+/// written, and later keys are not reached.
 pub fn a_failure_keeps_the_old_value(store: &Store) {
     init_abc(store);
     store
@@ -77,7 +77,7 @@ pub fn a_failure_keeps_the_old_value(store: &Store) {
     assert_eq!(contents(store), [10.0, 20.0, 30.0]);
 }
 
-/// The updater's error comes back as the value that it was.
+/// `push` returns the updater's error as its source.
 pub fn a_failure_comes_back_as_it_was(store: &Store) {
     store.init("w", &array(&[1.0])).unwrap();
     store.set_updater(|_, _, _| Err(Box::new(std::fmt::Error))).unwrap();
@@ -86,8 +86,8 @@ pub fn a_failure_comes_back_as_it_was(store: &Store) {
     assert!(source.is::<std::fmt::Error>(), "{source:?}");
 }
 
-/// A panic poisons the key that was being updated; the others go on, and so does this one once it
-/// is removed and initialised again.
+/// A panic poisons the key that was being updated. Other keys continue to work, and so does this
+/// key after it is removed and initialised again.
 pub fn a_panic_poisons_one_key(store: &Store) {
     init_abc(store);
     store
@@ -110,7 +110,7 @@ pub fn a_panic_poisons_one_key(store: &Store) {
     assert_eq!(stored(store, "b"), [6.0]);
 }
 
-/// A call that names a poisoned key changes nothing of the other keys.
+/// A call that names a poisoned key changes no other key.
 pub fn a_poisoned_key_fails_the_call(store: &Store) {
     init_abc(store);
     store.set_updater(|_, _, _| panic!("this panic is part of the test")).unwrap();
@@ -127,7 +127,7 @@ pub fn a_poisoned_key_fails_the_call(store: &Store) {
 
 type Attempt = fn(&Store) -> Result<()>;
 
-/// Inside an updater the verbs that change the store are refused, and the push goes on.
+/// Inside an updater, the verbs that change the store fail, and the push continues.
 pub fn changing_verbs_are_refused_inside(store: &Store) {
     let attempts: [Attempt; 10] = [
         |store| store.push("b", &array(&[0.0])),
@@ -157,7 +157,7 @@ pub fn changing_verbs_are_refused_inside(store: &Store) {
     }
 }
 
-/// Another store is not bound by that.
+/// An updater may change another store.
 pub fn another_store_may_be_changed_inside(store: &Store) {
     let other = kvstore::create("local").unwrap();
     other.init("w", &array(&[0.0])).unwrap();
@@ -168,8 +168,8 @@ pub fn another_store_may_be_changed_inside(store: &Store) {
     assert_eq!((stored(&other, "w"), stored(store, "a")), (vec![5.0], vec![1.0]));
 }
 
-/// Inside an updater a pull gives the last committed value: of keys before it in the call the new
-/// one, of its own and of later keys the old one.
+/// Inside an updater, a pull returns the last committed value: the new one for earlier keys of the
+/// call, the old one for its own and later keys.
 pub fn a_pull_inside_sees_what_is_committed(store: &Store) {
     let log: Arc<Mutex<Vec<f32>>> = Arc::default();
     let (inner, seen) = (store.clone(), Arc::clone(&log));
@@ -190,7 +190,7 @@ pub fn a_pull_inside_sees_what_is_committed(store: &Store) {
     assert_eq!(*log.lock().unwrap(), [2.0, 10.0, 2.0, 3.0]);
 }
 
-/// An updater that fails or panics inside leaves no trace of "inside an updater" on its thread.
+/// After an updater fails or panics, its thread may change the store again.
 pub fn a_failure_does_not_leave_the_thread_inside(store: &Store) {
     init_abc(store);
     store.set_updater(|_, _, _| Err("no".into())).unwrap();
@@ -202,7 +202,7 @@ pub fn a_failure_does_not_leave_the_thread_inside(store: &Store) {
     store.clear_updater().unwrap();
 }
 
-/// What an updater makes of `stored` is what is stored, whatever way it was written.
+/// The contents of `stored` are committed, no matter how the updater wrote them.
 pub fn every_way_of_writing_counts(store: &Store) {
     type Write = fn(&NDArray) -> Result<()>;
     let writes: [Write; 4] = [

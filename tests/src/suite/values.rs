@@ -1,4 +1,4 @@
-//! The verbs on values, below arrays: what is given and returned are tensors.
+//! Checks of the verbs on values: tensors, without arrays.
 
 use kvstore_core::{Backends, ErrorCode, Key, KvStore, OnExisting, Scalar, Tensor, Value};
 
@@ -22,7 +22,7 @@ fn pulled(store: &dyn KvStore, text: &str) -> Vec<f32> {
     store.pull(&[key(text)], 0).unwrap()[0].to_vec().unwrap()
 }
 
-/// Keys and values run in parallel; a pull answers every position, in call order.
+/// Keys and values are parallel lists. A pull returns a value for every position, in call order.
 pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
     let values = [value(backends, &[1.0]), value(backends, &[2.0, 3.0])];
     assert_code(store.init(&[key("a")], &values), ErrorCode::LengthMismatch);
@@ -37,7 +37,7 @@ pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
     assert_eq!(described[0].spec, *values[1].spec());
 }
 
-/// Keys that are there already are refused, stay, or are removed first; a call is all or nothing.
+/// `init` rejects, keeps or replaces keys that exist. A call changes all keys or none.
 pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
     let value = |x: f32| value(backends, &[x]);
     store.init(&[key("a"), key("b")], &[value(1.0), value(2.0)]).unwrap();
@@ -48,7 +48,7 @@ pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
     store.init_with(&again, &values, OnExisting::Keep).unwrap();
     assert_eq!((pulled(store, "a"), pulled(store, "c")), (vec![1.0], vec![3.0]));
     assert_eq!(store.keys().unwrap(), [key("a"), key("b"), key("c")]);
-    // Another shape, and the last place.
+    // With another shape, and at the end of the order.
     store
         .init_with(&[key("a")], &[tensor(backends, &[5.0, 6.0]).into()], OnExisting::Replace)
         .unwrap();
@@ -63,7 +63,7 @@ pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
     }
 }
 
-/// Tensors that were given or returned and are changed afterwards are other values.
+/// Changing a tensor after it was passed or returned does not change the store.
 pub fn values_are_snapshots(store: &dyn KvStore, backends: &Backends) {
     let mut given = tensor(backends, &[1.0, 2.0]);
     store.init(&[key("w")], &[Value::from(&given)]).unwrap();
@@ -76,7 +76,7 @@ pub fn values_are_snapshots(store: &dyn KvStore, backends: &Backends) {
     assert_eq!(pulled(store, "w"), [9.0, 9.0]);
 }
 
-/// An updater that has written `stored` and then fails has changed nothing.
+/// A failed updater changes nothing, even if it has written `stored`.
 pub fn a_failed_updater_has_written_nothing(store: &dyn KvStore, backends: &Backends) {
     store.init(&[key("w")], &[value(backends, &[1.0])]).unwrap();
     let updater = |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
@@ -89,7 +89,7 @@ pub fn a_failed_updater_has_written_nothing(store: &dyn KvStore, backends: &Back
     assert_eq!(pulled(store, "w"), [1.0]);
 }
 
-/// An updater may not give a key another shape or dtype.
+/// An updater must not change the shape or dtype of a key.
 pub fn an_updater_keeps_the_spec(store: &dyn KvStore, backends: &Backends) {
     store.init(&[key("w")], &[value(backends, &[1.0])]).unwrap();
     let other = tensor(backends, &[1.0, 2.0]);
