@@ -1,4 +1,5 @@
-//! Writes files of arrays and checkpoints where `cargo fuzz` begins: `cargo run --example fuzz_corpus`.
+//! Writes the initial corpus of `cargo fuzz`, files of arrays and checkpoints:
+//! `cargo run --example fuzz_corpus`.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ fn main() -> std::io::Result<()> {
     fs::create_dir_all(&records)?;
     for (name, bytes, _) in recorded_files() {
         fs::write(files.join(&name), &bytes)?;
-        // The first array, with the others behind it, which are ignored.
+        // The first array, followed by the others.
         fs::write(records.join(&name), &bytes[LIST_HEADER..])?;
     }
     let folder = corpus.join("checkpoint");

@@ -1,6 +1,6 @@
-//! A checkpoint that fails when nobody waits for it any more is in the log.
+//! If a checkpoint fails after its handle was dropped, the failure is logged.
 //!
-//! One test in a file of its own: the log is the whole process's.
+//! This file has one test, because the log belongs to the process.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Sends the fields of every event that says that something is lost.
+/// Sends the fields of every error event.
 struct Errors(Mutex<Sender<String>>);
 
 impl Subscriber for Errors {
@@ -47,13 +47,13 @@ impl Visit for Text {
 }
 
 #[test]
-fn what_nobody_waits_for_is_logged() {
+fn a_failure_without_a_waiter_is_logged() {
     let (sender, logged) = channel();
     tracing::subscriber::set_global_default(Errors(Mutex::new(sender))).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (good, bad) = (folder.path().join("model"), folder.path().join("none").join("model"));
     let store = create("local").unwrap();
-    // Whoever waits is told, and then nothing is logged.
+    // `wait` returns this failure, so it is not logged.
     store.checkpoint(&bad).unwrap().wait().unwrap_err();
     drop(store.checkpoint(&good).unwrap());
     drop(store.checkpoint(&bad).unwrap());

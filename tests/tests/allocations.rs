@@ -1,6 +1,6 @@
-//! A warm step allocates nothing large, and no more for many keys than for one.
+//! A warm step makes no large allocation, and no more allocations for many keys than for one.
 //!
-//! One test in a file of its own: it counts what the whole process allocates.
+//! This file has one test, because it counts the allocations of the process.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -9,8 +9,8 @@ use kvstore::{DType, Device, Key, NDArray, Optimizer, Pairs, Result, Store, crea
 #[global_allocator]
 static COUNTER: dhat::Alloc = dhat::Alloc;
 
-/// What a call may allocate, whatever the number of its keys: a small block for every thread that
-/// helps, and the thread pool takes one for its queue now and then.
+/// Returns how many blocks a call may allocate, whatever the number of its keys: a small one for
+/// each helping thread. The thread pool sometimes allocates one for its queue.
 fn most_blocks() -> u64 {
     3 + std::thread::available_parallelism().map_or(1, usize::from) as u64
 }
@@ -59,7 +59,7 @@ impl Setting {
             let after = dhat::HeapStats::get();
             let blocks = after.total_blocks - before.total_blocks;
             let bytes = after.total_bytes - before.total_bytes;
-            // On most machines all of them together are less than one large allocation would be.
+            // On most machines, all of them together are smaller than one large allocation.
             let most_bytes = 4096.max(most_blocks() * 64);
             assert!(bytes < most_bytes, "{}: {bytes} bytes in {blocks} blocks", self.describe());
             assert!(blocks <= most_blocks(), "{}: {blocks} blocks", self.describe());

@@ -1,4 +1,4 @@
-//! Files of arrays: those that MXNet wrote, those that nobody should have written, and our own.
+//! Files of arrays: files written by MXNet, damaged and malicious files, and our own.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn read(bytes: &[u8]) -> Result<ArrayList> {
     ArrayList::from_bytes(backends(), bytes)
 }
 
-/// Returns the content of a file of these arrays.
+/// Returns the bytes of a file of these arrays.
 fn written(list: &ArrayList) -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("arrays");
@@ -62,8 +62,8 @@ fn files_of_mxnet_have_their_arrays() {
     assert!(files.len() >= 8, "files are missing");
 }
 
-/// What MXNet wrote is written again byte for byte. The other files are of old versions, of a device
-/// or sparse.
+/// Files that MXNet wrote are written again byte for byte, except files of old versions, of other
+/// devices and of sparse arrays.
 #[test]
 fn dense_files_are_written_as_mxnet_writes_them() {
     for name in ["named_all_dtypes", "unnamed_all_dtypes", "empty"] {
@@ -82,7 +82,7 @@ fn an_array_without_axes_is_written_with_one() {
 }
 
 #[test]
-fn a_view_is_written_as_what_it_shows() {
+fn a_view_is_written_as_its_elements() {
     let numbers = [1, 2, 3, 4, 5, 6].map(Number::Int);
     let matrix = to_array(&Value::new(Spec::new(&[3, 2], DType::I32), &numbers));
     let rows = matrix.slice(1, 3).expect("rows");
@@ -90,9 +90,9 @@ fn a_view_is_written_as_what_it_shows() {
     assert_same_bits(&from_array(&rows), &from_array(&copy), &"rows");
 }
 
-/// In files of MXNet's mode for numpy a rank of 0 is that of a number, and -1 that of no array at all.
+/// In files of MXNet's NumPy mode, rank 0 is a number, and rank -1 means no array.
 #[test]
-fn the_numpy_version_has_ranks_of_its_own() {
+fn the_numpy_format_has_other_ranks() {
     let record = |rank: i32, rest: &[i32]| {
         let words =
             [0xF993_FACA_u32.cast_signed(), 0, rank].into_iter().chain(rest.iter().copied());
@@ -133,7 +133,7 @@ fn trailing_bytes_and_zeros_are_rejected() {
 }
 
 #[test]
-fn of_two_arrays_with_one_name_the_last_one_is_found() {
+fn the_last_array_of_a_name_is_found() {
     let array = |x: f64| to_array(&Value::new(Spec::new(&[1], DType::F32), &[Number::Float(x)]));
     let list = ArrayList::named([("w", array(1.0)), ("v", array(2.0)), ("w", array(3.0))])
         .expect("memory");
@@ -142,7 +142,7 @@ fn of_two_arrays_with_one_name_the_last_one_is_found() {
     assert_eq!(list.get("w").expect("a name").to_vec::<f32>().expect("numbers"), [3.0]);
 }
 
-/// Every part of a file is wanted; what stands behind the last one is ignored.
+/// A truncated file is damaged at every length. Bytes after the last part are ignored.
 #[test]
 fn a_file_that_ends_early_is_damaged() {
     for (name, bytes, _) in recorded_files() {
@@ -155,7 +155,7 @@ fn a_file_that_ends_early_is_damaged() {
     }
 }
 
-/// Prints which case it was, if one panics: all of them would be most of the output of all tests.
+/// Prints the case if it panics. Printing all cases would dominate the output of all tests.
 struct ShownOnPanic<F: Fn() -> String>(F);
 
 impl<F: Fn() -> String> Drop for ShownOnPanic<F> {
@@ -166,7 +166,8 @@ impl<F: Fn() -> String> Drop for ShownOnPanic<F> {
     }
 }
 
-/// Whatever a byte says, the file is read or refused, and no array is larger than it can fill.
+/// For every value of a byte, the file is read or rejected, and no array is larger than the file
+/// permits.
 #[test]
 fn a_file_with_another_byte_is_read_or_refused() {
     for (name, bytes, _) in recorded_files() {
@@ -181,7 +182,7 @@ fn a_file_with_another_byte_is_read_or_refused() {
     }
 }
 
-/// What `make fuzz` does for minutes, with the compiler's help, for a moment and always the same.
+/// A short, deterministic version of `make fuzz`.
 #[test]
 fn files_with_many_changes_are_read_or_refused() {
     let files: Vec<_> = recorded_files().into_iter().map(|(_, bytes, _)| bytes).collect();
@@ -194,8 +195,8 @@ fn files_with_many_changes_are_read_or_refused() {
     }
 }
 
-/// Sizes that a file has no bytes for are refused before any memory is asked for: these ask for
-/// more than there is.
+/// Sizes without enough bytes in the file are rejected before any memory is allocated. These sizes
+/// exceed the memory of the machine.
 #[test]
 fn absurd_sizes_are_refused() {
     let record = |rank: i32, dims: &[i64]| {
@@ -232,12 +233,13 @@ fn absurd_sizes_are_refused() {
     }
 }
 
-/// Many small records that each ask for much, or are nothing at all, are as one that asks for all.
+/// Many small records that request much memory are rejected like one that requests all of it. So
+/// are many empty records.
 #[test]
 fn many_greedy_records_are_refused() {
     let sparse = {
         let mut bytes = 0xF993_FAC9u32.to_le_bytes().to_vec();
-        // Row-sparse, no rows stored, of 100 000 rows of one f32; no positions.
+        // Row-sparse without stored rows, of 100 000 rows of one f32; no indices.
         for number in [1i32, 1] {
             bytes.extend(number.to_le_bytes());
         }
@@ -293,7 +295,7 @@ fn a_file_is_replaced_and_nothing_is_left_beside_it() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_stays_one() {
+fn writing_through_a_link_keeps_the_link() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, link) = (folder.path().join("arrays"), folder.path().join("link"));
     fs::write(&path, "old").expect("a file");

@@ -1,5 +1,5 @@
-//! Every backend passes the suite of backends, that of the host on one thread and on several: so all of them give the
-//! same bits.
+//! Every backend passes the suite of backends, the CPU backend with one thread and with several. So
+//! all give the same bits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,10 @@
-//! The same bits from every store and any number of threads.
+//! Every store gives the same bits with any number of threads.
 
 use kvstore_core::{Backends, CpuBackend, Device, KvStore, LocalStore};
 use kvstore_tests::place;
 use kvstore_tests::suite::bits::{self as suite, Place};
 
-/// The first one is what the others are compared with.
+/// Returns the places. The others are compared with the first.
 fn places() -> Vec<Place> {
     let mut places = Vec::new();
     for num_threads in [1, 2, 7] {
@@ -15,7 +15,7 @@ fn places() -> Vec<Place> {
         }
     }
     if place::is_gpu() {
-        // The host's first place, and the GPUs.
+        // The first place of the host, and the GPUs.
         places.truncate(1);
         for store in ["local", "device"] {
             let (backends, device) = (kvstore::backends().clone(), Device::gpu);

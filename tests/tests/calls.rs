@@ -1,4 +1,4 @@
-//! Every store takes its arguments, and refuses them, in the same way.
+//! Every store accepts and rejects arguments in the same way.
 
 use kvstore_tests::suite::{calls, on_every_store};
 

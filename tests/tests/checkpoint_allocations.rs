@@ -1,7 +1,7 @@
-//! Writing a checkpoint takes no second copy of a store; reading one takes the memory of what is in the file,
-//! whatever that says of itself.
+//! Writing a checkpoint does not copy the store. Reading one allocates memory for the contents of
+//! the file only, whatever its header claims.
 //!
-//! One test in a file of its own: it counts what the whole process allocates.
+//! This file has one test, because it counts the allocations of the process.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -14,12 +14,12 @@ use kvstore_tests::suite::array;
 #[global_allocator]
 static COUNTER: dhat::Alloc = dhat::Alloc;
 
-/// What is needed for any file: buffers, and the backend's own.
+/// The bytes for any file: buffers, and those of the backend.
 const FIXED: usize = 3 << 20;
 
-/// Returns what a call allocates at most at one time.
+/// Returns the largest number of bytes that a call holds at one time.
 fn peak<R>(call: impl FnOnce() -> R) -> usize {
-    // Otherwise memory would be taken that is there already.
+    // Otherwise the call would reuse pooled memory.
     trim();
     let _profiler = dhat::Profiler::builder().testing().build();
     let _result = call();
@@ -27,7 +27,7 @@ fn peak<R>(call: impl FnOnce() -> R) -> usize {
 }
 
 #[test]
-fn a_checkpoint_takes_no_more_than_it_holds() {
+fn a_checkpoint_allocates_no_more_than_its_contents() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     let store = create("local").unwrap();
@@ -39,11 +39,11 @@ fn a_checkpoint_takes_no_more_than_it_holds() {
     let read = peak(|| Snapshot::read(backends(), &path).unwrap());
     println!("{length} bytes: {written} allocated for writing, {read} for reading");
     assert!(length > 32 << 20 && written < 1 << 20);
-    // The backend makes blocks of sizes that it can use again, up to an eighth longer.
+    // The backend allocates blocks of reusable sizes, up to an eighth longer.
     assert!((length..length * 9 / 8 + FIXED).contains(&read));
 
-    // Headers of as much as they can say: many tensors, and far more bytes than there are; many axes; factors of
-    // keys, as short as they can be.
+    // The largest possible headers: many tensors with far more bytes than the file has; many axes;
+    // factors of keys, as short as possible.
     let mut many_tensors = String::from("{");
     for number in 0..20_000 {
         let _ = write!(

@@ -1,4 +1,4 @@
-//! Checkpoints: after a restore the next steps give the bits that they would have given without one.
+//! Checkpoints: after a restore, the next steps give the bits of an uninterrupted run.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -27,7 +27,7 @@ fn value(dtype: DType, seed: u64) -> NDArray {
     to_array(&tame(Spec::new(&[3, 5], dtype), seed))
 }
 
-/// Returns every optimizer in every formula that it has, with all that is said about a rate.
+/// Returns every optimizer with each of its formulas, schedules and multipliers.
 fn optimizers() -> Vec<Optimizer> {
     let mut all = Vec::new();
     for name in Optimizer::names() {
@@ -53,7 +53,7 @@ fn optimizers() -> Vec<Optimizer> {
     all
 }
 
-/// Makes a step; every third one changes a hyper-parameter before it.
+/// Runs a step. Every third step first changes a hyper-parameter.
 fn step(store: &Store, dtype: DType, number: u64) {
     if number == 3 && store.optimizer().unwrap().is_some_and(|it| it.get("momentum").is_ok()) {
         store.set_hyper_parameters(&[("momentum", 0.0)]).unwrap();
@@ -87,7 +87,7 @@ fn every_optimizer_goes_on_with_the_same_bits() {
                 for number in 0..7 {
                     step(&uninterrupted, dtype, number);
                     step(&resumed, dtype, number);
-                    // Another process could not know more than these bytes.
+                    // The other store must get everything from these bytes.
                     let bytes = resumed.snapshot().unwrap().to_bytes().unwrap();
                     resumed = create("local").unwrap();
                     resumed.rollback(&Snapshot::from_bytes(backends(), &bytes).unwrap()).unwrap();
@@ -126,7 +126,7 @@ fn states_alone_go_on_with_the_same_bits() {
             let values = ["b", "a"]
                 .map(|text| NDArray::new(before.get(&key(text)).unwrap().to_dense().unwrap()));
             other.init(["b", "a"], values.to_vec()).unwrap();
-            // Without the optimizer in the file it has to be set before, as it was then.
+            // If the file does not contain the optimizer, it must be set first.
             other
                 .set_optimizer(if dump { Optimizer::sgd() } else { then.clone().unwrap() })
                 .unwrap();
@@ -172,11 +172,11 @@ fn rows_come_back_as_rows() {
         RowSparse::new([1_000_000_000_000, 3], indices.to_vec(), value.tensor()).unwrap()
     };
     let store = create("local").unwrap();
-    // As a uninterrupted it would have terabytes.
+    // The dense value would need terabytes.
     store.init(["some", "none"], vec![rows(&[1, 5, 999], 1), rows(&[], 2)]).unwrap();
     store.push("some", &rows(&[2, 5], 3)).unwrap();
     let before = store.snapshot().unwrap();
-    // Two rows of three numbers, and the two numbers of those rows.
+    // Two rows of three numbers, and their two indices.
     let stats = store.stats().unwrap();
     assert_eq!(stats[0].value_bytes, 2 * 3 * 4 + 2 * 8);
     assert_eq!(stats, before.stats().collect::<Vec<_>>());
@@ -190,7 +190,7 @@ fn rows_come_back_as_rows() {
     assert!(store.snapshot().unwrap().is_identical(&before).unwrap());
 }
 
-/// Lazy steps on some rows, with the rest of the states beside them.
+/// Lazy steps on some rows. The states of the other rows must be restored, too.
 #[test]
 fn lazy_steps_go_on_with_the_same_bits() {
     for name in ["sgd", "adam", "adagrad", "ftrl"] {
@@ -226,7 +226,7 @@ fn lazy_steps_go_on_with_the_same_bits() {
 }
 
 #[test]
-fn a_checkpoint_holds_what_was_there_when_it_began() {
+fn a_checkpoint_has_the_contents_at_its_start() {
     let folder = folder();
     let path = folder.path().join("model");
     let store = create("local").unwrap();
@@ -249,7 +249,7 @@ fn a_checkpoint_holds_what_was_there_when_it_began() {
     assert_eq!(stored(&store, "w"), vec![1.0; 1 << 20]);
 }
 
-/// A large file takes longer than a small one that is begun after it.
+/// A large file takes longer to write than a small one that is started after it.
 #[test]
 fn the_last_checkpoint_of_a_file_stays() {
     let folder = folder();
@@ -294,7 +294,7 @@ fn an_updater_is_not_in_the_file() {
     other.restore(&path).unwrap();
     other.push("w", &array(&[2.0])).unwrap();
     assert_eq!(stored(&other, "w"), [3.0]);
-    // A snapshot of the store itself has it.
+    // A snapshot in memory contains it.
     let snapshot = store.snapshot().unwrap();
     store.clear_updater().unwrap();
     store.rollback(&snapshot).unwrap();
@@ -303,7 +303,7 @@ fn an_updater_is_not_in_the_file() {
 }
 
 #[test]
-fn states_of_others_are_refused() {
+fn states_that_do_not_fit_are_rejected() {
     let folder = folder();
     let (path, model) = (folder.path().join("states"), folder.path().join("model"));
     let store = begin(&Optimizer::new("adam").unwrap(), DType::F32, None);
@@ -322,7 +322,7 @@ fn states_of_others_are_refused() {
     refused(&other, ErrorCode::KeyNotFound);
     refused(&begin(&Optimizer::sgd(), DType::F32, None), ErrorCode::InvalidArgument);
     refused(&begin(&Optimizer::new("adam").unwrap(), DType::F16, None), ErrorCode::SpecMismatch);
-    // One kind of file is not the other.
+    // A file of the other kind is rejected.
     assert_code(store.load_optimizer_states(&model), ErrorCode::Corrupt);
     assert_code(store.restore(&path), ErrorCode::Corrupt);
 }
@@ -336,7 +336,7 @@ fn files_that_cannot_be_written_or_read_are_named() {
     let no_folder = folder.path().join("none").join("model");
     let mut places = vec![no_folder.as_path(), folder.path()];
     if cfg!(target_os = "linux") {
-        // No room, and a folder in which nobody can make a file.
+        // A device without space, and a folder in which no file can be created.
         places.extend([Path::new("/dev/full"), Path::new("/proc/model.checkpoint")]);
     }
     for path in places {
@@ -350,10 +350,11 @@ fn files_that_cannot_be_written_or_read_are_named() {
     assert_eq!(floats(&store.pull_new("w").unwrap()[0]), [1.0]);
 }
 
-/// How long a text of a file may be.
+/// The longest string in a file, in bytes.
 const MAX_TEXT_BYTES: usize = 65_536;
 
-/// Checks that a store is saved, with the same content when it is read again, or refused as a uninterrupted.
+/// Checks that a store is saved and read with the same contents, or that all ways to save it are
+/// rejected.
 fn assert_saved(store: &Store, is_allowed: bool, what: &str) {
     let folder = folder();
     let path = folder.path().join("model");
@@ -380,12 +381,13 @@ fn assert_saved(store: &Store, is_allowed: bool, what: &str) {
     assert_eq!((left.len(), &*std::fs::read(&path).unwrap()), (1, &b"before"[..]), "{what}");
 }
 
-/// Returns how long a text is in JSON, without its quotes.
+/// Returns the length of a string in JSON, without its quotes.
 fn json_length(text: &str) -> usize {
     serde_json::to_string(text).unwrap().len() - 2
 }
 
-/// Returns a text of these letters that has a length in JSON, or where they do not fill it, up to five letters more.
+/// Returns a string of these letters with this length in JSON. If they do not fill it, appends up
+/// to five more letters.
 fn of_length(letters: &[&str], length: usize) -> String {
     let mut text = String::new();
     let mut left = length;
@@ -422,7 +424,7 @@ fn keys_are_saved_up_to_the_length_that_is_read() {
 }
 
 #[test]
-fn every_name_of_a_key_counts() {
+fn every_name_made_of_a_key_respects_the_limit() {
     type Fill = fn(&Store, &str);
     let push: Fill = |store, key| {
         store.init(key, &array(&[1.0])).unwrap();

@@ -1,4 +1,4 @@
-//! Compressed values: the recorded codes, and what the model's random programs do not say by name.
+//! Compression: the recorded codes, and cases that random programs do not cover by name.
 
 #![allow(clippy::unwrap_used, reason = "a call that fails ends the test")]
 
@@ -73,9 +73,10 @@ fn recorded_codes_come_out_bit_for_bit() {
     assert_eq!(left, numbers("final_residual"));
 }
 
-/// Codes, residuals and sums are the model's: of whole words, of parts of one, of several blocks and pieces.
+/// Codes, residuals and sums agree with the model, for complete words, parts of one, several blocks
+/// and several pieces.
 #[test]
-fn kernels_do_what_the_model_does() {
+fn kernels_agree_with_the_model() {
     let lengths = [0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 100, 2047, 2048, 2049, 4113, 150_001];
     for dtype in float_dtypes() {
         for model in [true, false].map(|has_two_bits| Model { has_two_bits, threshold: 0.3 }) {
@@ -129,11 +130,11 @@ fn check_kernels(model: &Model, dtype: DType, len: usize) {
     }
 }
 
-/// Returns a value with numbers at the threshold and beside it, and such as are none.
+/// Returns a value with numbers at the threshold and beside it, and NaN and infinities.
 fn edges(spec: &Spec, first: usize) -> Value {
     let edges = [0.3, 0.0, -0.3, 0.299, -0.0, 0.301, f64::NAN, -0.7, 1.0, f64::INFINITY, -1.3];
     let numbers: Vec<_> = (0..spec.num_elements())
-        // The infrequent ones come once in a while, for they stay in the residual.
+        // Numbers that stay in the residual are rare.
         .map(|index| match edges[(index + first) % edges.len()] {
             edge if !edge.is_finite() && index % 5 > 0 => 0.15,
             edge => edge,
@@ -171,7 +172,7 @@ fn residuals_belong_to_key_and_position_and_grow_with_the_list() {
         let (a, b) = (vector(&[0.3, 0.0]), vector(&[0.0, 0.4]));
         store.push("w", &a).unwrap();
         assert_eq!(pulled(&store), [0.0, 0.0]);
-        // The second position begins with nothing.
+        // The second position starts with a zero residual.
         store.push("w", &[a, b.clone()]).unwrap();
         assert_eq!(pulled(&store), [0.5, 0.0]);
         store.push("w", &[b.clone(), b.clone()]).unwrap();
@@ -184,7 +185,7 @@ fn residuals_belong_to_key_and_position_and_grow_with_the_list() {
 }
 
 #[test]
-fn turned_off_and_on_again_nothing_is_lost() {
+fn residuals_survive_turning_compression_off() {
     let store = compressing("local", "2bit");
     store.push("w", &vector(&[0.3, 0.0])).unwrap();
     store.clear_gradient_compression().unwrap();
@@ -217,24 +218,24 @@ fn a_failed_push_leaves_the_residuals() {
 }
 
 #[test]
-fn an_optimizer_steps_with_what_arrives() {
+fn an_optimizer_receives_the_decoded_values() {
     let store = compressing("device", "1bit");
     store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
     store.push("w", &vector(&[0.7, 0.1])).unwrap();
     assert_eq!(pulled(&store), [-1.0, 1.0]);
-    // What was not sent: 0.7 - 1 and 0.1 + 1.
+    // The residuals: 0.7 - 1 and 0.1 + 1.
     store.push("w", &vector(&[0.0, 0.0])).unwrap();
     assert_eq!(pulled(&store), [0.0, 0.0]);
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_name_the_mistake() {
     let store = create("local").unwrap();
     for (kind, threshold) in [("2Bit", 0.5), ("none", 0.5), ("2bit", 0.0), ("1bit", f64::NAN)] {
         let result = store.set_gradient_compression(kind, threshold);
         assert_eq!(code_of(result), ErrorCode::InvalidArgument);
     }
-    // In half precision the threshold would be zero.
+    // In half precision, the threshold would be zero.
     store.set_gradient_compression("2bit", 1e-30).unwrap();
     let half = vector(&[1.0]).as_type(DType::F16).unwrap();
     store.init("h", &half).unwrap();

@@ -1,4 +1,4 @@
-//! Every store under many threads.
+//! Every store passes the suite of concurrent calls.
 
 use kvstore_tests::suite::{concurrency, on_every_store};
 

@@ -1,5 +1,5 @@
-//! A process that writes checkpoints is ended at any moment, or the disk has no room: the old file or the new
-//! one is there, whole.
+//! A process that writes checkpoints is killed at any moment, or the disk is full. Afterwards, the
+//! complete old file or the complete new one exists.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
@@ -30,8 +30,8 @@ fn number_in(path: &Path) -> f32 {
     numbers[0]
 }
 
-/// Lets a writer go on for a while after its first checkpoint, ends it, and returns the last number that it
-/// has called safe.
+/// Lets a writer run for `delay` after its first checkpoint, kills it, and returns the last number
+/// that it has reported as complete.
 fn kill_a_writer(path: &Path, delay: Duration) -> f32 {
     let mut writer = Command::new(WRITER).arg(path).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
@@ -39,13 +39,13 @@ fn kill_a_writer(path: &Path, delay: Duration) -> f32 {
     #[expect(clippy::disallowed_methods, reason = "it is to be any moment")]
     thread::sleep(delay);
     end(&mut writer);
-    // What a pipe holds outlives whoever wrote it; a line may have been cut off.
+    // The pipe keeps its contents after the writer is dead. The last line may be cut off.
     let rest = lines.map_while(Result::ok).filter_map(|line| line.parse().ok());
     rest.last().unwrap_or_else(|| first.parse().unwrap_or_else(|_| panic!("{first}")))
 }
 
 fn end(writer: &mut Child) {
-    // SIGKILL: nothing of the process runs any more.
+    // SIGKILL: the process runs no more code.
     writer.kill().unwrap();
     writer.wait().unwrap();
 }
@@ -71,12 +71,12 @@ fn a_killed_writer_leaves_a_complete_file() {
         "{KILLS} kills, {left_over} of them while a file was being written, {unannounced} between the file and \
          its announcement; {last} checkpoints"
     );
-    // Otherwise no kill ever came while a file was being written.
+    // Otherwise no kill happened while a file was being written.
     assert!(left_over > 0);
 }
 
 #[test]
-fn a_file_that_cannot_be_finished_leaves_the_old_one() {
+fn a_failed_write_keeps_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.checkpoint");
     let safe = kill_a_writer(&path, Duration::ZERO);
@@ -86,7 +86,7 @@ fn a_file_that_cannot_be_finished_leaves_the_old_one() {
     assert!(text.contains(path.to_str().unwrap()), "{text}");
     assert_eq!(number_in(&path), before);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
-    // Where a link leads there is no file yet, and then no half of one.
+    // The target of the link does not exist yet, and must not exist in part afterwards.
     let link = folder.path().join("link");
     symlink("first.checkpoint", &link).unwrap();
     write_without_room(&link);
@@ -96,9 +96,9 @@ fn a_file_that_cannot_be_finished_leaves_the_old_one() {
     assert!(number_in(&link) >= 1.0 && link.is_symlink());
 }
 
-/// Lets a writer write until it cannot go on, and returns what it says.
+/// Lets a writer run until it fails, and returns its output.
 fn write_without_room(path: &Path) -> String {
-    // Files of this shell's children end after 256 KiB, as on a disk without room; blocks have 512 bytes.
+    // Limits files of this shell's children to 256 KiB, like a full disk. Blocks have 512 bytes.
     let script = format!("trap '' XFSZ; ulimit -f 512; exec '{WRITER}' \"$0\"");
     let output = Command::new("sh").args(["-c", &script]).arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -106,14 +106,14 @@ fn write_without_room(path: &Path) -> String {
     text
 }
 
-/// On a disk of its own, with room for one checkpoint and not for another one beside it.
+/// On a separate disk with space for one checkpoint, but not for a second one beside it.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_keeps_the_old_one() {
+fn a_full_disk_keeps_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     let (disk, copy) = (folder.path().join("disk"), folder.path().join("copy"));
     fs::create_dir(&disk).unwrap();
-    // A namespace of this process's children, in which anybody may mount something.
+    // A namespace for the children of this process, in which any user may mount.
     let script = "mount -t tmpfs -o size=1800k none \"$0\" || exit 77
         \"$1\" \"$0/model\"
         ls -A \"$0\" && cp \"$0/model\" \"$2\"";
@@ -131,7 +131,7 @@ fn a_full_disk_keeps_the_old_one() {
 }
 
 #[test]
-fn writers_of_one_file_leave_each_other_alone() {
+fn concurrent_writers_of_one_file_do_not_interfere() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.checkpoint");
     thread::scope(|scope| {
@@ -150,16 +150,17 @@ fn writers_of_one_file_leave_each_other_alone() {
 }
 
 #[test]
-fn what_is_not_ours_stays() {
+fn files_of_others_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.checkpoint");
     let prefix = format!(".kvstore-{:08x}-", crc32fast::hash(b"model.checkpoint"));
     let beside = |end: &str| folder.path().join(prefix.clone() + end);
     fs::write(beside("notes.txt"), "mine").unwrap();
     symlink("elsewhere", beside("a-link")).unwrap();
-    // Whoever opens it to write waits until somebody reads.
+    // Opening it for writing would block until it has a reader.
     assert!(Command::new("mkfifo").arg(beside("a-pipe")).status().unwrap().success());
-    // Of a process that was to replace a file that nobody may write to.
+    // A partial file of a killed process, with the read-only mode of the file that it was to
+    // replace.
     fs::write(beside("abcdef"), "half").unwrap();
     fs::set_permissions(beside("abcdef"), fs::Permissions::from_mode(0o444)).unwrap();
     kill_a_writer(&path, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Files that are damaged or made to do harm: an error that names the file and the cause, and nothing else.
+//! Damaged and malicious files: an error names the file and the cause, and nothing changes.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -8,19 +8,19 @@ use kvstore_tests::suite::array;
 use safetensors::SafeTensors;
 use serde_json::{Value as Json, json};
 
-/// Returns a small checkpoint with everything in it.
+/// Returns a small checkpoint with every kind of content.
 fn good() -> Vec<u8> {
     fuzz::checkpoints().swap_remove(0)
 }
 
-/// Reads the bytes, which the format's own library then reads as well.
+/// Reads the bytes, and checks that the library of the format can read them, too.
 fn read(bytes: &[u8]) -> Result<Snapshot> {
     let read = Snapshot::from_bytes(backends(), bytes)?;
     SafeTensors::deserialize(bytes).unwrap();
     Ok(read)
 }
 
-/// Returns the cause that reading these bytes is refused for.
+/// Returns the reason why these bytes are rejected.
 fn refusal(bytes: &[u8]) -> String {
     let error = read(bytes).map(drop).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain());
@@ -43,7 +43,7 @@ fn every_flipped_bit_and_every_length_is_noticed() {
     println!("{} bits, {} lengths", 8 * good.len(), good.len() + 1);
 }
 
-/// A file whose header says something else; the checksum is right.
+/// Returns a file with a changed header and a valid checksum.
 fn with_header(change: impl FnOnce(&mut Json, &mut Json)) -> Vec<u8> {
     let good = good();
     let (length, rest) = good.split_first_chunk().unwrap();
@@ -64,7 +64,7 @@ fn file(header: &[u8], data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_header_says_is_checked() {
+fn headers_are_checked() {
     type Change = fn(&mut Json, &mut Json);
     let cases: [(&str, Change); 30] = [
         ("version 2", |_, it| it["version"] = json!(2)),
@@ -114,14 +114,14 @@ fn what_a_header_says_is_checked() {
         let found = refusal(&with_header(change));
         assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
     }
-    // Wide elements come first: here is the number of the first of two rows, 1 and 3.
+    // Wide elements come first: this is the index of the first of two rows, 1 and 3.
     let mut bytes = good();
     let header = usize::try_from(u64::from_le_bytes(*bytes.first_chunk().unwrap())).unwrap();
     assert_eq!(bytes[8 + header], 1);
     bytes[8 + header] = 4;
     let found = refusal(&with_checksum(bytes));
     assert!(found.contains("must ascend"), "{found}");
-    // Two places that overlap, with as many bytes as there are.
+    // Two overlapping ranges, with as many bytes as the file has.
     let overlapping = with_header(|it, _| {
         it["state/1/w"]["data_offsets"] = it["state/0/w"]["data_offsets"].clone();
     });
@@ -129,7 +129,7 @@ fn what_a_header_says_is_checked() {
 }
 
 #[test]
-fn what_is_no_checkpoint_is_refused() {
+fn other_files_are_rejected() {
     let deep = "[".repeat(100_000);
     let deep_metadata = json!({"__metadata__": {"kvstore": deep}}).to_string();
     let twice = r#"{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}}"#;
@@ -155,7 +155,7 @@ fn what_is_no_checkpoint_is_refused() {
 }
 
 #[test]
-fn what_the_format_forbids_is_refused() {
+fn headers_that_the_format_forbids_are_rejected() {
     let good = good();
     let (length, rest) = good.split_first_chunk().unwrap();
     let (header, data) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());
@@ -191,10 +191,10 @@ fn what_the_format_forbids_is_refused() {
     bytes[at] = 0xff;
     assert!(SafeTensors::deserialize(&bytes).is_err());
     assert!(refusal(&with_checksum(bytes)).contains("unknown field `more`"));
-    // The library takes the last of these two; which one a reader takes is not to be relied on.
+    // The library takes the last of these two, but other readers may take the first.
     let found = refusal(&changed(start, &twice));
     assert!(found.contains("`kvstore` stands twice"), "{found}");
-    // Texts of others are none of ours, and may be there.
+    // Strings of other programs are allowed.
     for more in [r#""format":"pt","#, r#""\u0000\ud83d\ude00":"\n","format":"1","format":"2","#] {
         read(&changed(start, &format!("{start}{more}"))).unwrap();
     }
@@ -232,7 +232,7 @@ fn changed_files_are_refused_or_read() {
     }
 }
 
-/// Replaces `from` by `to` in the header of a checkpoint.
+/// Returns the checkpoint with `from` replaced by `to` in its header.
 fn with_text(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
     let (header, rest) = rest.split_at(usize::try_from(u64::from_le_bytes(*length)).unwrap());

@@ -1,4 +1,4 @@
-//! Operations of one element each pass their suite on one thread and on several, and on GPUs.
+//! Elementwise operations pass their suite with one thread, with several, and on GPUs.
 
 use kvstore_core::Backends;
 use kvstore_tests::place;

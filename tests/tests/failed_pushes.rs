@@ -1,4 +1,4 @@
-//! A push that fails changes nothing that a snapshot can see, however far it has come.
+//! A failed push changes nothing that a snapshot can see, no matter when it fails.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -9,11 +9,11 @@ use kvstore_core::{Backend, Backends, CpuBackend, Device, LocalStore, RowSparse}
 use kvstore_tests::suite::assert_code;
 
 const SMALL: usize = 4;
-/// A sum, a state or a residual of it does not fit into what is left.
+/// A length whose sum, state or residual does not fit into the remaining memory.
 const LARGE: usize = 1 << 20;
 const LEFT: usize = 1 << 20;
 
-/// Pushes a small key and a large one, three values each, with little memory left.
+/// Pushes three values each to a small and a large key, with little memory left.
 fn push_in_vain(prepare: impl FnOnce(&LocalStore, &dyn Fn(usize, f32) -> Value)) {
     let backend = CpuBackend::new();
     let backends = Backends::new(vec![Arc::clone(&backend) as Arc<dyn Backend>]);
@@ -39,7 +39,7 @@ fn push_in_vain(prepare: impl FnOnce(&LocalStore, &dyn Fn(usize, f32) -> Value))
     assert_eq!(before.changed_keys(&after).unwrap(), []);
     assert!(before.is_identical(&after).unwrap());
     assert_eq!(before.to_bytes().unwrap(), after.to_bytes().unwrap());
-    // With memory it is the push that it would have been.
+    // With enough memory, the push succeeds and gives the normal result.
     let other = LocalStore::new("local", backends).unwrap();
     other.rollback(&before).unwrap();
     for store in [&store, &other] {
@@ -89,7 +89,7 @@ fn a_compressed_push() {
     for with_optimizer in [false, true] {
         push_in_vain(|store, value| {
             store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
-            // The key has one residual by now, and gets two more.
+            // The key has one residual now, and gets two more.
             store.push(&[Key::new("small").unwrap()], &[value(SMALL, 2.0)], 0).unwrap();
             if with_optimizer {
                 store.set_optimizer(optimizer("adam")).unwrap();

@@ -1,5 +1,5 @@
-//! Random programs on every store and on the model: every result, every error code, and all that is
-//! stored after every call.
+//! Random programs on every store and on the model. Compares every result, every error code, and
+//! all stored values after every call.
 
 use kvstore::ErrorCode;
 use kvstore_tests::operations::{Operation, program};
@@ -17,7 +17,7 @@ fn agrees(name: &str, program: &[Operation]) -> Result<Outcomes, TestCaseError> 
         .map_err(|what| TestCaseError::fail(format!("store `{name}`: {what}")))
 }
 
-/// `PROPTEST_CASES` asks for more programs than these.
+/// `PROPTEST_CASES` increases the number of programs.
 fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
     ProptestConfig { cases: asked.cases.max(3000), ..asked }
@@ -62,7 +62,8 @@ fn programs_mostly_succeed_and_make_every_mistake() {
     }
 }
 
-/// Counts the calls that stepped some rows of a key, before the first one that may have brought back another policy.
+/// Returns the number of calls that stepped some rows of a key, before the first rollback, which
+/// may restore another policy.
 fn num_lazy_steps(program: &[Operation], outcomes: &[Option<ErrorCode>]) -> usize {
     let is_kept = |operation: &Operation| !matches!(operation, Operation::Rollback(..));
     let (mut has_sgd, mut count) = (false, 0);

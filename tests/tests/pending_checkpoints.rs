@@ -1,6 +1,6 @@
 //! A process can wait for its checkpoints, and receives each failure once.
 //!
-//! The file has one test, because the list belongs to the process.
+//! This file has one test, because the list belongs to the process.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -18,7 +18,7 @@ fn finish_checkpoints_waits_and_reports_each_failure_once() {
         let value = full([1 << 20], 7.0, DType::F32, Device::cpu(0)).unwrap();
         store.init("w", &value).unwrap();
 
-        // Handle and store are dropped.
+        // The handle and the store are dropped.
         drop(store.checkpoint(&good).unwrap());
         drop(store);
         finish_checkpoints().unwrap();

@@ -1,4 +1,4 @@
-//! Every store while threads change it against each other.
+//! Every store passes the suite of racing verbs.
 
 use kvstore_tests::suite::{on_every_store, races};
 

@@ -1,4 +1,4 @@
-//! Operations on arrays whose results were recorded, named as in Clojure.
+//! Array operations with recorded results. The names are those of Clojure.
 
 use kvstore::{BinaryOp, NDArray, Reduction, Result, Scalar, UnaryOp};
 use kvstore_tests::arrays::{from_array, to_array};
@@ -7,7 +7,8 @@ use kvstore_tests::recorded;
 use kvstore_tests::value::{Number, Value};
 use serde_json::Value as Json;
 
-/// Operations whose last bit is the library's own: a relative error, one for `float16`.
+/// Operations whose last bits depend on the library. Their error bounds are relative, with one for
+/// `float16`.
 const INEXACT: [&str; 10] =
     ["exp", "log", "sin", "cos", "rsqrt", "**", "sum", "mean", "norm", "dot"];
 const TOLERANCE: f64 = 1e-6;
@@ -105,7 +106,8 @@ fn unary(name: &str) -> Option<UnaryOp> {
     })
 }
 
-/// Whether both have the same spec, and numbers that are equal, both NaN or so close.
+/// Returns whether both have the same spec, and numbers that are equal, both NaN, or within the
+/// tolerance.
 fn is_close(expected: &Value, found: &Value, tolerance: f64) -> bool {
     let is_close = |(a, b): (&Number, &Number)| {
         let (a, b) = (a.to_f64(), b.to_f64());

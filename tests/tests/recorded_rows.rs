@@ -22,7 +22,7 @@ fn recorded_pulls_of_rows() {
             let dense = array(&stored, shape, Device::cpu(0)).expect("as many numbers");
             let all = i64::try_from(shape[0]).expect("a few rows");
             let rows = RowSparse::new(shape, (0..all).collect::<Vec<_>>(), dense.tensor());
-            // Initialised as rows, which MXNet wants, or dense.
+            // Initialised with a row-sparse value, which MXNet requires, or with a dense one.
             store.init("rows", &rows.expect("all rows")).expect("a new key");
             store.init("whole", &dense).expect("a new key");
             for pulled in store.pull_rows(["rows", "whole"], &[&ids[..], &ids]).expect("rows") {

@@ -1,4 +1,5 @@
-//! Every store of one process passes the suite of rows, with few threads and with many.
+//! Every store of one process passes the suite of row-sparse values, with few threads and with
+//! many.
 
 use kvstore_core::{Backends, KvStore, LocalStore};
 use kvstore_tests::place;
@@ -6,7 +7,7 @@ use kvstore_tests::suite::row_sparse as suite;
 
 fn on_every_store(check: impl Fn(suite::Create<'_>, &Backends)) {
     for (place, backends) in place::backends(&[1, 2, 7]) {
-        // Stores of one kind under several names differ in nothing but the name.
+        // The other names create the same kinds of stores.
         for name in ["local", "device"] {
             println!("store `{name}`, {place}");
             let new = || LocalStore::new(name, backends.clone()).expect("a name that is listed");

@@ -1,4 +1,4 @@
-//! Every store keeps values apart from the arrays they came from and went to.
+//! Every store keeps its values independent of the arrays outside.
 
 use kvstore_tests::suite::{on_every_store, snapshots};
 

@@ -1,4 +1,4 @@
-//! Snapshots of a whole store and the way back, on every store.
+//! Every store passes the suite of snapshots and rollbacks.
 
 use kvstore_tests::suite::{on_every_store, store_snapshots};
 

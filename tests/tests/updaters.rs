@@ -1,4 +1,4 @@
-//! Every store runs updaters by the same rules.
+//! Every store runs updaters in the same way.
 
 use kvstore_tests::suite::{on_every_store, updaters};
 

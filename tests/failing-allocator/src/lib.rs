@@ -1,8 +1,9 @@
 //! An allocator that fails on request, and a harness that fails each long allocation of a call.
 //!
-//! A test declares the allocator, and gives its cases to [`run_cases`]. It is the only test of its
-//! file, because the allocator and its state are global: the allocations of all threads fail.
-//! [`without_memory`] fails those of its own thread, so other tests may run meanwhile.
+//! A test declares the allocator and passes its cases to [`run_cases`]. It must be the only test of
+//! its file, because the allocator and its state are global: the allocations of all threads fail.
+//! With [`without_memory`], only those of the calling thread fail, so other tests may run
+//! meanwhile.
 
 #![allow(unsafe_code, reason = "an allocator is one")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
@@ -19,8 +20,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 
-/// The size in bytes from which an allocation may fail. Shorter allocations do not depend on the size
-/// of the data; the largest of these, the list of free blocks by size class, has 20,800 bytes.
+/// The size in bytes from which an allocation may fail. Shorter allocations do not depend on the
+/// size of the data; the largest of these, the list of free blocks by size class, has 20,800 bytes.
 pub const LONG: usize = 21 << 10;
 
 /// The environment variable that names the case of a child process.
@@ -32,7 +33,7 @@ const STEP: &str = "KVSTORE_TEST_ALLOCATIONS";
 /// The environment variable that prints the stack of each failed allocation.
 const STACKS: &str = "KVSTORE_TEST_STACKS";
 
-/// The number of long allocations that still succeed. All do if it is [`ALL`].
+/// The number of long allocations that still succeed. With [`ALL`], all of them do.
 static LEFT: AtomicI64 = AtomicI64::new(ALL);
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 /// Whether exactly one allocation fails.
@@ -44,10 +45,10 @@ thread_local! {
 }
 
 const ORDER: Ordering = Ordering::SeqCst;
-/// Whether [`STACKS`] is set. Reading the environment allocates.
+/// Whether [`STACKS`] is set. Cached, because reading the environment allocates.
 static STACKS_ARE_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// The system's allocator. It fails long allocations while a case runs.
+/// The system's allocator. Its long allocations fail while a case runs.
 #[derive(Clone, Copy, Debug)]
 pub struct FailingAllocator;
 
@@ -110,7 +111,7 @@ unsafe impl GlobalAlloc for FailingAllocator {
     }
 }
 
-/// Runs a part of a case whose allocations succeed, such as a check.
+/// Runs a part of a case, such as a check, whose allocations succeed.
 pub fn without_failures<R>(run: impl FnOnce() -> R) -> R {
     let left = LEFT.swap(ALL, ORDER);
     let result = run();
@@ -149,7 +150,7 @@ impl<E> fmt::Debug for Case<E> {
     }
 }
 
-/// Returns a case that prepares a value and gives it to `call`.
+/// Returns a case that prepares a value and passes it to `call`.
 pub fn case<T: Send + 'static, R, E>(
     name: &'static str,
     prepare: impl Fn() -> T + 'static,
@@ -165,7 +166,7 @@ pub fn case<T: Send + 'static, R, E>(
 /// once with all that follow. `test` is the name of the calling test.
 ///
 /// # Panics
-/// As [`run_cases_by`].
+/// - Those of [`run_cases_by`].
 pub fn run_cases<E: Display + Send>(
     test: &str,
     cases: Vec<Case<E>>,
@@ -174,8 +175,8 @@ pub fn run_cases<E: Display + Send>(
     run_cases_by(1, test, cases, is_out_of_memory);
 }
 
-/// As [`run_cases`], but fails only every `step`-th long allocation, for cases that take longer. The
-/// environment variable `KVSTORE_TEST_ALLOCATIONS` replaces the step.
+/// Works like [`run_cases`], but fails only every `step`-th long allocation, for slow cases. The
+/// environment variable `KVSTORE_TEST_ALLOCATIONS` overrides the step.
 ///
 /// # Panics
 /// - A child process aborts or panics.
@@ -210,7 +211,7 @@ pub fn run_cases_by<E: Display + Send>(
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Runs a case in a child process. Returns why it failed.
+/// Runs a case in a child process. Returns the reason if it failed.
 fn run_child(test: &str, name: &str) -> Option<String> {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]);
@@ -223,8 +224,8 @@ fn run_child(test: &str, name: &str) -> Option<String> {
     failed.then(|| format!("{name}: {}: {reason}", output.status))
 }
 
-/// Calls once per long allocation, which fails then. Returns the number of allocations, up to
-/// `step` - 1 too many.
+/// Runs the call once for each long allocation, which then fails. Returns the number of
+/// allocations, which is up to `step` - 1 too large.
 fn fail_each<E: Display + Send>(
     case: &Case<E>,
     step: usize,
@@ -244,7 +245,7 @@ fn fail_each<E: Display + Send>(
         let result = thread::scope(|scope| scope.spawn(call).join());
         match result.unwrap_or_else(|panic| resume_unwind(panic)) {
             (false, Ok(())) => return usize::try_from(count).unwrap(),
-            // Emptying the pool may have freed enough.
+            // Emptying the pool may have freed enough memory.
             (true, Ok(())) => {}
             (true, Err(error)) => assert!(is_out_of_memory(&error), "{error}"),
             (false, Err(error)) => panic!("without a failure: {error}"),

@@ -2,11 +2,10 @@
 //!
 //! A test preloads the library into a program (`LD_PRELOAD`). There it replaces `malloc`, `calloc`,
 //! `realloc` and the functions for aligned memory, and forwards to those of glibc. A thread calls
-//! [`kvstore_fail_allocations`] to let its own allocations of [`LONG`] bytes or more fail.
+//! [`kvstore_fail_allocations`] to make its own allocations of [`LONG`] bytes or more fail.
 //! Allocations of other threads and `mmap` never fail.
 //!
-//! Java calls the same two functions as native methods of a class of the tests,
-//! `dev.kvstore.FailingMalloc`.
+//! The Java tests call the same two functions as native methods of `dev.kvstore.FailingMalloc`.
 //!
 //! The library has these functions on Linux with glibc. Elsewhere it is empty.
 
@@ -60,7 +59,7 @@ pub extern "C" fn kvstore_stop_failing() -> c_int {
     HAS_FAILED.load(Ordering::Relaxed).into()
 }
 
-/// [`kvstore_fail_allocations`] for Java, with all allocations failing that follow.
+/// [`kvstore_fail_allocations`] for Java. All later allocations fail.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_dev_kvstore_FailingMalloc_fail(
     _env: *mut c_void,
@@ -94,12 +93,12 @@ fn fails(num_bytes: usize) -> bool {
         THREAD.store(0, Ordering::Relaxed);
     }
     HAS_FAILED.store(true, Ordering::Relaxed);
-    // SAFETY: the address is that of the thread's own `errno`.
+    // SAFETY: the address is the thread's own `errno`.
     unsafe { *__errno_location() = ENOMEM };
     true
 }
 
-/// As in C.
+/// `malloc` of C.
 ///
 /// # Safety
 /// The function has no preconditions. It is unsafe because rustc expects this signature.
@@ -108,19 +107,20 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     if fails(size) { null_mut() } else { __libc_malloc(size) }
 }
 
-/// As in C.
+/// `calloc` of C.
 ///
 /// # Safety
-/// As for [`malloc`].
+/// - Those of [`malloc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     if fails(count.saturating_mul(size)) { null_mut() } else { __libc_calloc(count, size) }
 }
 
-/// As in C.
+/// `realloc` of C.
 ///
 /// # Safety
-/// `block` is null or comes from this allocator, and is not used any more if the call succeeds.
+/// - `block` is null or comes from this allocator.
+/// - The caller does not use `block` after a successful call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     if fails(size) {
@@ -130,22 +130,22 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     unsafe { __libc_realloc(block, size) }
 }
 
-/// As in C.
+/// `aligned_alloc` of C.
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
     if fails(size) { null_mut() } else { __libc_memalign(alignment, size) }
 }
 
-/// As in glibc.
+/// `memalign` of glibc.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
     aligned_alloc(alignment, size)
 }
 
-/// As in POSIX.
+/// `posix_memalign` of POSIX.
 ///
 /// # Safety
-/// `block` is valid for writing a pointer.
+/// - `block` is valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(
     block: *mut *mut c_void,

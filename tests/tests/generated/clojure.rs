@@ -1,4 +1,4 @@
-//! The constructors of optimizers in Clojure, as data.
+//! Generates the constructors of optimizers in Clojure, as data.
 
 use std::fmt::Write;
 
@@ -62,7 +62,7 @@ fn option(name: &str) -> String {
     format!(":{}", in_clojure(name))
 }
 
-/// Returns code with the names of options as in Clojure.
+/// Returns code with the names of options in Clojure's form.
 fn in_clojure(code: &str) -> String {
     let mut code = code.to_owned();
     for parameter in DEFINITIONS.iter().flat_map(Definition::parameters) {
@@ -72,7 +72,7 @@ fn in_clojure(code: &str) -> String {
     code
 }
 
-/// Returns a name in camel case with hyphens.
+/// Converts a name in camel case to hyphens.
 fn kebab(name: &str) -> String {
     let mut text = String::new();
     for letter in name.chars() {

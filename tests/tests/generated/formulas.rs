@@ -1,8 +1,9 @@
-//! Translates the formulas of optimizers, the `impl Step`, `impl LayerFormula` and `impl RowFormula` blocks in
-//! `kvstore-core/src/rule`, to C++.
+//! Translates the formulas of optimizers to C++: the `impl Step`, `impl LayerFormula` and
+//! `impl RowFormula` blocks in `kvstore-core/src/rule`.
 //!
-//! The translation knows what a formula may consist of: arithmetic, comparisons, `if` expressions and
-//! the methods of `Real`; a function of the formula's own is inlined. It panics at anything else, so no formula is translated incompletely.
+//! The translation supports arithmetic, comparisons, `if` expressions and the methods of `Real`. It
+//! inlines a function of the formula itself. It panics at all other code, so a translated formula
+//! is complete.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -19,10 +20,10 @@ use syn::{
 /// The folder of the formulas.
 const RULES: &str = "kvstore-core/src/rule";
 
-/// A formula without kernels: recorded programs use it, and the host computes it.
+/// A formula without kernels. Recorded programs use it, and the host computes it.
 const HOST_ONLY: &str = "Test";
 
-/// A formula, as `optimizers!` in `rule/mod.rs` has it.
+/// A formula, as listed by `optimizers!` in `rule/mod.rs`.
 pub(crate) struct Formula {
     pub(crate) name: String,
     pub(crate) num_states: usize,
@@ -31,13 +32,14 @@ pub(crate) struct Formula {
     is_rowwise: bool,
 }
 
-/// Returns the header with all formulas, the list of all and the list of the lazy ones.
+/// Returns the header with all formulas, the list of all formulas, and the list of the lazy ones.
 pub(crate) fn header() -> String {
     let formulas = formulas();
     let sources = Sources::read();
     let mut text = String::from(
         "// Generated from kvstore-core/src/rule by `make kernels`. Do not edit.\n\
-         // The formulas of optimizers for one element, with the operations of the Rust code in its order.\n\
+         // The formulas of optimizers for one element, with the operations of the Rust code in its
+         // order.\n\
          #pragma once\n\n\
          #include \"step.h\"\n",
     );
@@ -123,13 +125,13 @@ impl Parse for Formula {
     }
 }
 
-/// The parts of the files in [`RULES`] that a translation needs, by the name of the formula.
+/// The parts of the files in [`RULES`] that a translation needs, by formula.
 #[derive(Default)]
 struct Sources {
     steps: BTreeMap<String, ItemImpl>,
     norms: BTreeMap<String, ItemImpl>,
     rows: BTreeMap<String, ItemImpl>,
-    /// The functions of each formula that are of no trait.
+    /// The functions of each formula that belong to no trait.
     own: BTreeMap<String, ItemImpl>,
     scalars: BTreeMap<String, Vec<String>>,
 }
@@ -153,7 +155,7 @@ impl Sources {
                     let (name, fields) = scalars_of_macro(item.mac.tokens);
                     sources.scalars.insert(name, fields);
                 }
-                // A formula with fields that are no scalars, such as the key of a generator.
+                // A formula with fields that are not scalars, such as the key of a generator.
                 Item::Struct(item) if item.generics.params.len() == 1 => {
                     let fields = item.fields.iter().filter(|field| is_scalar(&field.ty));
                     let names = fields.filter_map(|field| field.ident.as_ref());
@@ -208,11 +210,11 @@ fn function<'a>(block: Option<&'a ItemImpl>, name: &str) -> &'a ImplItemFn {
     named.next().unwrap_or_else(|| panic!("no function `{name}`"))
 }
 
-/// The function of one formula while it is translated.
+/// A function of one formula during its translation.
 struct Body<'a> {
     scalars: &'a [String],
     own: Option<&'a ItemImpl>,
-    /// The C++ expression of each Rust name. A later `let` of the same name gets another one.
+    /// The C++ expression of each Rust name. A later `let` of the same name gets a new expression.
     names: BTreeMap<String, String>,
     used: HashSet<String>,
     has_noise: bool,
@@ -220,13 +222,13 @@ struct Body<'a> {
 
 impl<'a> Body<'a> {
     fn new(scalars: &'a [String], own: Option<&'a ItemImpl>) -> Self {
-        // Names of the C++ function, and of the scalars, which are in the scope of its struct.
+        // Names that the C++ function uses. The scalars are in scope, too, as fields of its struct.
         let used = ["k", "w", "s", "g", "job", "index", "norms"].map(str::to_owned).into_iter();
         let used = used.chain(scalars.iter().cloned()).collect();
         Self { scalars, own, names: BTreeMap::new(), used, has_noise: false }
     }
 
-    /// Translates a function, whose arguments after the first have these names in C++.
+    /// Translates a function. `places` are the C++ expressions of its arguments after the first.
     fn function(
         &mut self,
         function: &ImplItemFn,
@@ -265,7 +267,7 @@ impl<'a> Body<'a> {
         fresh
     }
 
-    /// Returns the variables of a block, and the expression after them.
+    /// Returns the variables of a block, and the final expression.
     fn statements<'b>(&mut self, block: &'b Block) -> (String, &'b Expr) {
         let Some((Stmt::Expr(value, None), variables)) = block.stmts.split_last() else {
             panic!("a formula ends with an expression")
@@ -293,7 +295,8 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Returns the variables of a function of the formula's own, and those that take its results.
+    /// Returns the variables of an inlined function of the formula, and the variables with its
+    /// results.
     fn inlined(&mut self, names: &PatTuple, call: &ExprMethodCall) -> String {
         let function = function(self.own, &call.method.to_string());
         let arguments: Vec<_> =
@@ -334,7 +337,7 @@ impl<'a> Body<'a> {
         format!("    const A {fresh} = {value};\n")
     }
 
-    /// Assigns the two numbers whose norms are needed.
+    /// Assigns the two numbers whose norms the step needs.
     fn norms(&mut self, numbers: &Expr) -> String {
         let Expr::Array(numbers) = numbers else { panic!("the numbers are a list") };
         let mut text = String::new();
@@ -433,7 +436,7 @@ impl<'a> Body<'a> {
             Expr::Paren(inner) => self.expression(&inner.expr),
             other => self.expression(other),
         };
-        // A scalar may have the name of a function, so functions are named with `::`.
+        // A scalar may have the name of a function, so functions are qualified with `::`.
         let function = match &*call.method.to_string() {
             "sqrt" => "root",
             "abs" => "absolute",
@@ -509,7 +512,7 @@ fn trait_of(item: &ItemImpl) -> Option<String> {
     path.segments.last().map(|segment| segment.ident.to_string())
 }
 
-/// Returns the name of an argument, or the names of its parts.
+/// Returns the pattern of an argument: its name, or the names of its parts.
 fn pattern_of(argument: &FnArg) -> &Pat {
     let FnArg::Typed(argument) = argument else { panic!("`self` comes first") };
     &argument.pat
@@ -520,7 +523,7 @@ pub(crate) fn name_of(kind: &Type) -> String {
     path.path.segments.last().expect("a name").ident.to_string()
 }
 
-/// Returns whether a field is a scalar: its type is the parameter `A`.
+/// Returns whether a field is a scalar, which has the type `A`.
 fn is_scalar(kind: &Type) -> bool {
     matches!(kind, Type::Path(path) if path.path.is_ident("A"))
 }

@@ -1,4 +1,4 @@
-//! The factories and the typed options of optimizers in Java.
+//! Generates the factories and the typed options of optimizers in Java.
 
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     OptimizerFactories() {}
 ";
 
-/// Returns the class with all options.
+/// Returns the source of the class with all options.
 pub(crate) fn options(optimizers: &[Optimizer]) -> String {
     let parameters = parameters(optimizers);
     let mut text = OPTIONS.to_owned();
@@ -55,7 +55,7 @@ pub(crate) fn options(optimizers: &[Optimizer]) -> String {
     text + "}\n"
 }
 
-/// Returns the class with all factories.
+/// Returns the source of the class with all factories.
 pub(crate) fn factories(optimizers: &[Optimizer]) -> String {
     let factories: String = optimizers.iter().map(factory).collect();
     format!("{FACTORIES}{factories}}}\n")
@@ -147,7 +147,7 @@ fn list(items: impl Iterator<Item = String>) -> Vec<String> {
 fn method_name(parameter: &str) -> String {
     let parameter = match parameter {
         "wd" => "weight_decay".to_owned(),
-        // MXNet's Python package avoids a keyword of Python.
+        // MXNet's Python package spells it this way, because `lambda` is a keyword in Python.
         other => other.replace("lamda", "lambda"),
     };
     let mut words = parameter.split('_');

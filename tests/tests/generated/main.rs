@@ -1,5 +1,5 @@
-//! Files that are generated from the Rust code. A test fails if a file differs from what its source
-//! gives; with `KVSTORE_GENERATE=1` it writes the file instead.
+//! Files that are generated from the Rust code. A test fails if a file differs from the generated
+//! text. With `KVSTORE_GENERATE=1`, it writes the file instead.
 
 mod clojure;
 mod formulas;
@@ -31,12 +31,12 @@ fn check(file: &str, expected: &str) {
 }
 
 #[test]
-fn the_formulas_of_kernels_are_those_of_the_host() {
+fn kernel_formulas_match_the_host() {
     check("kvstore-cuda/kernels/formulas.h", &formulas::header());
 }
 
 #[test]
-fn the_constructors_and_the_manual_say_what_core_says() {
+fn constructors_and_manual_match_the_definitions() {
     let optimizers = Optimizer::all();
     let package = "kvstore-python/python/mxkv/_optimizers";
     let modules = python::modules(&optimizers);

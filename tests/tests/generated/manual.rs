@@ -1,4 +1,4 @@
-//! The page of the manual about optimizers.
+//! Generates the page of the manual about optimizers.
 
 use std::fmt::Write;
 
@@ -70,7 +70,7 @@ fn section(optimizer: &Optimizer) -> String {
     text + &table(&[own.as_slice(), &common[..2]].concat(), definition.factory.defaults)
 }
 
-/// Returns the table of these hyper-parameters. `on_jvm` are the defaults that differ there.
+/// Returns a table of hyper-parameters. `on_jvm` has the defaults that differ on the JVM.
 fn table(parameters: &[Parameter], on_jvm: &[(&str, f64)]) -> String {
     let mut text = "| hyper-parameter | default | values | |\n|---|---|---|---|\n".to_owned();
     for parameter in parameters {

@@ -1,4 +1,4 @@
-//! The classes of optimizers in Python, each in a module of its own.
+//! Generates the classes of optimizers in Python, each in its own module.
 
 use std::fmt::Write;
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ";
 
-/// The options that are no hyper-parameters: name, type and documentation.
+/// The options that are not hyper-parameters: name, type and documentation.
 const OTHERS: [(&str, &str, &str); 4] = [
     ("lr_scheduler", "LrScheduler | None", "A schedule of the learning rate"),
     ("lr_mult", "Mapping[Any, float] | None", "Factors of the learning rate by key"),
@@ -49,10 +49,10 @@ const OTHERS: [(&str, &str, &str); 4] = [
     ("multi_precision", "bool", "Changes nothing: half precision always has a copy in ``float32``"),
 ];
 
-/// A keyword of Python cannot be the name of an option.
+/// A Python keyword, which cannot be the name of an option.
 const KEYWORD: &str = "lambda";
 
-/// Returns the modules of the package: their names and contents.
+/// Returns the names and the contents of the package's modules.
 pub(crate) fn modules(optimizers: &[Optimizer]) -> Vec<(String, String)> {
     let mut modules = vec![
         ("__init__".to_owned(), format!("{GENERATED}{INIT}{}", imports(optimizers))),
@@ -66,7 +66,7 @@ pub(crate) fn modules(optimizers: &[Optimizer]) -> Vec<(String, String)> {
     modules
 }
 
-/// Returns the lines that import all classes, and their list.
+/// Returns the lines that import all classes, and the list of the classes.
 fn imports(optimizers: &[Optimizer]) -> String {
     let of = |optimizer: &Optimizer| (optimizer.definition.name, optimizer.definition.class);
     let mut all: Vec<_> = optimizers.iter().map(of).chain([("options", "Options")]).collect();
@@ -91,7 +91,7 @@ fn class(optimizer: &Optimizer) -> String {
     text += &optimizer.plain_details("    ", prose);
     text += "\n    Args:\n";
     let (own, common) = optimizer.parameters();
-    // Their defaults differ.
+    // The defaults of these common options differ between optimizers.
     let parameters = [own.as_slice(), &common[..2]].concat();
     for parameter in &parameters {
         text += &argument(parameter.name, &prose(parameter.about));
@@ -113,7 +113,7 @@ fn class(optimizer: &Optimizer) -> String {
     text
 }
 
-/// Returns the class with the options of every optimizer.
+/// Returns the source of the class with the options of every optimizer.
 fn options(optimizers: &[Optimizer]) -> String {
     let parameters = parameters(optimizers);
     let of_name = |name: &str| parameters.iter().find(|parameter| parameter.name == name);

@@ -1,4 +1,4 @@
-//! The borders between the parts, read from the sources and from cargo.
+//! Checks the borders between the parts, with the sources and cargo's metadata.
 
 mod modules;
 
@@ -8,15 +8,14 @@ use std::path::Path;
 use kvstore_tests::sources::{files, lines, lock_file, metadata, root};
 use modules::{Modules, folder};
 
-/// Words that the core may not know: it knows that there are devices, not which.
+/// Words that the core must not contain, because it does not know kinds of devices or languages.
 const FORBIDDEN_IN_CORE: [&str; 10] =
     ["cuda", "cudarc", "gpu", "nvidia", "jni", "java", "clojure", "python", "dlpack", "mpi"];
 
-/// `device.rs` names the kinds of devices that users write down.
+/// The file that may name kinds of devices, because users write these names.
 const MAY_NAME_DEVICES: &str = "kvstore-core/src/types/device.rs";
 
-/// The folders and files of each crate's `src`, where each may import those before it. A crate is
-/// read from the first to the last.
+/// The folders and files of each crate's `src`. Each may import only those before it in the list.
 const ORDERS: [(&str, &[&str]); 5] = [
     (
         "kvstore-core",
@@ -69,10 +68,11 @@ const ORDERS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// The most files of a folder that import each other in a circle.
+/// The largest number of files of a folder that import each other in a cycle.
 const MOST_IN_A_CYCLE: usize = 3;
 
-/// In `types`, an error holds keys, devices and shapes, and each of them reports errors.
+/// The same for `types`, where an error contains keys, devices and shapes, and each of them reports
+/// errors.
 const MOST_IN_A_CYCLE_OF_TYPES: usize = 5;
 
 /// The folders of Rust code.
@@ -87,16 +87,15 @@ const RUST: [&str; 8] = [
     "fuzz",
 ];
 
-/// The folders of code in other languages alone.
+/// The folders without Rust code.
 const NO_RUST: [&str; 3] = ["clojure", "examples", "scripts"];
 
-/// The extensions of files that people write. Generated ones, listed in `.gitattributes`, have
-/// others.
+/// The extensions of files that people write. Generated files are listed in `.gitattributes`.
 const LANGUAGES: [&str; 13] =
     ["rs", "java", "clj", "edn", "py", "pyi", "c", "cpp", "cu", "cuh", "h", "hpp", "sh"];
 
-/// The most lines of a file, counting code, documentation and blank lines alike; a longer file is
-/// two ideas.
+/// The largest number of lines of a file, including documentation and blank lines. A longer file
+/// has more than one purpose.
 const MOST_LINES: usize = 600;
 
 fn relative(path: &Path) -> String {
@@ -148,8 +147,8 @@ fn files_are_short() {
 }
 
 #[test]
-fn nothing_is_left_undone() {
-    // Put together, so that this file does not find itself.
+fn no_code_is_unfinished() {
+    // Assembled from two parts, so that the check does not find this file.
     let marks = [["todo", "!("], ["unimplemented", "!("], ["#[ign", "ore"], ["dbg", "!("]]
         .map(|parts| parts.concat());
     let mut found = Vec::new();
@@ -209,14 +208,14 @@ fn cycles_are_small() {
     }
 }
 
-/// A folder check cannot see what a path through the root leads to.
+/// The check of folders cannot see the target of a path through the root.
 #[test]
 fn core_imports_nothing_through_its_root() {
     let found = Modules::of("kvstore-core").of_root;
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// For each crate of the workspace those that it may use, tests and benches apart.
+/// The crates of the workspace that each crate may use outside tests and benches.
 const MAY_USE: [(&str, &[&str]); 12] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
@@ -232,7 +231,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("kvstore-peers", &["kvstore"]),
 ];
 
-/// What tests of a crate use beside that: the suites, and stores as they take them.
+/// Further crates that the tests of a crate use: the suites, and the stores that they take.
 const IN_TESTS: [(&str, &str); 8] = [
     ("kvstore-core", "kvstore-failing-allocator"),
     ("kvstore-cuda", "kvstore-emulator"),
@@ -264,7 +263,7 @@ fn crates_depend_downwards() {
 }
 
 #[test]
-fn borders_to_other_worlds_have_one_user() {
+fn language_and_driver_crates_have_one_user() {
     let users: BTreeMap<String, BTreeSet<String>> = lock_file();
     for (border, only_user) in
         [("jni", "kvstore-jni"), ("cudarc", "kvstore-cuda"), ("pyo3", "kvstore-python")]

@@ -1,7 +1,7 @@
 //! [`Modules`]: which file of a crate imports which, read with `syn`.
 //!
-//! An import is any path that begins with `crate`, `self`, `super` or a child module, in `use` items, in code and in
-//! the bodies of macros. Documentation does not count.
+//! An import is any path that begins with `crate`, `self`, `super` or a child module, in `use`
+//! items, in code and in the bodies of macros. Documentation does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{Visit, visit_item_mod, visit_path};
 use syn::{File, ItemMod, ItemUse, Macro, UseTree, Visibility, parse_file};
 
-/// The imports between the files of one crate, as paths below its `src`, for example `cpu/memory.rs`.
+/// The imports between the files of one crate, as paths below its `src`, for example
+/// `cpu/memory.rs`.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     /// Each file, with the files that it imports.
@@ -53,12 +54,12 @@ impl Modules {
         modules
     }
 
-    /// Returns the imports between the folders and files in `src`; `lib.rs` is left out.
+    /// Returns the imports between the folders and files in `src`, without `lib.rs`.
     pub(crate) fn of_folders(&self) -> BTreeSet<(&str, &str)> {
         self.edges().map(|(from, to)| (folder(from), folder(to))).filter(|(a, b)| a != b).collect()
     }
 
-    /// Returns the sets of files that import each other, in a circle, the largest first.
+    /// Returns the sets of files that import each other in a cycle, the largest first.
     pub(crate) fn cycles(&self) -> Vec<BTreeSet<&str>> {
         let reached = |from: &str| {
             let (mut reached, mut open) = (BTreeSet::new(), Vec::from([from.to_owned()]));
@@ -97,7 +98,8 @@ pub(crate) fn folder(file: &str) -> &str {
     file.split('/').next().unwrap_or(file).trim_end_matches(".rs")
 }
 
-/// Returns `[cpu, memory]` for `cpu/memory.rs`, `[cpu]` for `cpu/mod.rs`, nothing for `lib.rs`.
+/// Returns `[cpu, memory]` for `cpu/memory.rs`, `[cpu]` for `cpu/mod.rs`, and an empty list for
+/// `lib.rs`.
 fn module_of(file: &str) -> Vec<String> {
     let mut module: Vec<String> =
         file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
@@ -107,7 +109,7 @@ fn module_of(file: &str) -> Vec<String> {
     module
 }
 
-/// Returns the file of the longest module that a path begins with.
+/// Returns the file of the longest module path that `path` begins with.
 fn file_of(files: &BTreeMap<Vec<String>, String>, path: &[String]) -> String {
     let longest = (0..=path.len()).rev().find_map(|length| files.get(&path[..length]));
     longest.expect("every crate has a lib.rs").clone()
@@ -118,17 +120,17 @@ fn parse(path: &Path) -> File {
     parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Collects the paths of a file that lead to modules of the crate, from the crate's root.
+/// Collects the paths of a file that lead to modules of the crate, relative to the crate's root.
 struct Reader<'a> {
     files: &'a BTreeMap<Vec<String>, String>,
-    /// The module whose items are being read; one inside a file has no file of its own.
+    /// The module whose items are being read. An inline module has no file of its own.
     module: Vec<String>,
     found: Vec<Vec<String>>,
 }
 
 impl Reader<'_> {
     fn add(&mut self, path: &[String]) {
-        // One segment alone is a name in scope, or the `crate` of `pub(crate)`.
+        // A single segment is a name in scope, or the `crate` of `pub(crate)`.
         let [first, _, ..] = path else { return };
         let mut module = self.module.clone();
         module.push(first.clone());
@@ -186,7 +188,7 @@ impl Reader<'_> {
         let mut tokens = tokens.into_iter().peekable();
         while let Some(token) = tokens.next() {
             match token {
-                // `$crate` in a macro that other crates use has to name the root.
+                // `$crate` in a macro for other crates must name the root.
                 TokenTree::Punct(punct) if punct.as_char() == '$' => {
                     tokens.next_if(|next| matches!(next, TokenTree::Ident(_)));
                 }

@@ -1,4 +1,4 @@
-//! Optimizer steps outside a store: row-sparse steps agree with a store, and states survive
+//! Optimizer steps without a store: row-sparse steps agree with a store, and states survive
 //! serialization.
 
 use kvstore::{Device, Key, NDArray, Optimizer, OptimizerState, RowSparse, array, create};
@@ -24,7 +24,7 @@ fn bytes(array: &NDArray) -> Vec<u8> {
     array.tensor().to_bytes().expect("a value of this machine")
 }
 
-/// Returns every optimizer; lazy ones twice, with `lazy_update` on and off.
+/// Returns every optimizer. Lazy ones appear twice, with `lazy_update` on and off.
 fn optimizers() -> Vec<Optimizer> {
     let all = Optimizer::names()
         .map(|name| (name, 1.0))

@@ -1,5 +1,5 @@
-//! Runs of `MXNet` 1.9.1 that were kept, against the formulas and against the store: many settings of
-//! every optimizer for twenty updates, and schedules around their edges.
+//! Recorded runs of `MXNet` 1.9.1, compared with the formulas and with stores: twenty updates with
+//! many settings of every optimizer, and schedules around their edges.
 
 use kvstore::{DType, Device, Optimizer, array, create};
 use kvstore_tests::arrays::from_array;
@@ -10,7 +10,7 @@ use kvstore_tests::schedule::{Kind, Stateful, WarmingUp};
 use kvstore_tests::value::{Number, Spec, Value};
 use serde_json::Value as Json;
 
-/// Relative to the recorded weight. `MXNet` computes some powers in f32, which costs some digits.
+/// The tolerance, relative to the recorded weight. `MXNet` computes some powers in f32.
 const TOLERANCE: f64 = 1e-4;
 
 fn file() -> Json {
@@ -26,7 +26,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.numbers.iter().map(|number| number.to_f64()).collect()
 }
 
-/// The weights after each gradient, by the formulas.
+/// Returns the weights after each gradient, by the formulas.
 fn by_formula(case: &Json, start: &Value, gradients: &[Value]) -> Vec<Vec<f64>> {
     let with = |naive: Naive, (name, value): (String, f64)| naive.with(&name, value);
     let naive =
@@ -40,7 +40,7 @@ fn by_formula(case: &Json, start: &Value, gradients: &[Value]) -> Vec<Vec<f64>> 
     gradients.iter().map(after).collect()
 }
 
-/// The weights after each gradient, by a store.
+/// Returns the weights after each gradient, by a store.
 fn by_store(case: &Json, start: &Value, gradients: &[Value]) -> Vec<Vec<f64>> {
     let store = create("local").expect("a store of this machine");
     let kwargs = options(&case["kwargs"]);

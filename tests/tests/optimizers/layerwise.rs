@@ -1,5 +1,5 @@
-//! Optimizers that look at more than one element, against kept runs of `MXNet` 1.9.1, and the keys that LARS
-//! exempts.
+//! Layer-wise and row-wise optimizers, compared with recorded runs of `MXNet` 1.9.1, and the keys
+//! that LARS exempts.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -13,7 +13,7 @@ use kvstore_tests::samples::tame;
 use kvstore_tests::value::Spec;
 use serde_json::Value as Json;
 
-/// Relative to the recorded weight. `MXNet` computes norms and powers in f32, which costs some digits.
+/// The tolerance, relative to the recorded weight. `MXNet` computes norms and powers in f32.
 const TOLERANCE: f64 = 1e-5;
 
 fn file() -> Json {
@@ -46,7 +46,7 @@ fn keys(file: &Json) -> Vec<String> {
     list(&file["keys"]).iter().map(|key| text(key).to_owned()).collect()
 }
 
-/// Pushes all keys together, or each alone.
+/// Pushes all keys in one call, or each in its own call.
 fn push(store: &Store, keys: &[String], gradients: &[NDArray], is_together: bool) {
     if is_together {
         store.push(keys, gradients).expect("gradients of these shapes");
@@ -98,9 +98,9 @@ fn runs_of_mxnet() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Keys of biases and of normalisations are stepped as `sgd` does it.
+/// LARS steps biases and parameters of normalisation layers like `sgd`.
 #[test]
-fn lars_exempts_keys_by_the_ends_of_their_names() {
+fn lars_exempts_keys_by_suffix() {
     let value = |x: f32| array(&[x, -x], [2], Device::cpu(0)).expect("numbers");
     for (momentum, name) in
         [(0.0, "fc_bias"), (0.9, "bn_gamma"), (0.9, "bn_beta"), (0.9, "fc_weight")]
@@ -120,8 +120,8 @@ fn lars_exempts_keys_by_the_ends_of_their_names() {
     }
 }
 
-/// The momentum correction multiplies by the learning rate, also by one that is 0: the weight stays and the
-/// momentum is forgotten, as in `MXNet`.
+/// The momentum correction multiplies by the learning rate. If the rate is 0, the weight stays and
+/// the momentum becomes 0, as in `MXNet`.
 #[test]
 fn lars_forgets_its_momentum_at_learning_rate_0() {
     let value = |x: f32| array(&[x, -x], [2], Device::cpu(0)).expect("numbers");
@@ -144,9 +144,9 @@ fn lars_forgets_its_momentum_at_learning_rate_0() {
     assert!((second / first - 1.0).abs() < 0.01, "{first} {second}");
 }
 
-/// A weight that is broken breaks the norm, and a step says so in every element.
+/// A NaN in a weight makes the norm NaN, and the step then makes every element NaN.
 #[test]
-fn lamb_hides_no_nan() {
+fn lamb_propagates_nan() {
     for bound in [0.0, 10.0] {
         let store = create("local").expect("a store of this machine");
         let optimizer = Optimizer::new("lamb").and_then(|it| it.with("upper_bound", bound));
@@ -159,7 +159,7 @@ fn lamb_hides_no_nan() {
     }
 }
 
-/// The gradient of an update: whole, or some rows.
+/// Returns the gradient of an update, dense or row-sparse.
 fn gradient(file: &Json, form: &str, update: usize) -> kvstore::Value {
     let shape = floats(&file["shape"]);
     let dims = |dims: &[f64]| -> Vec<usize> { dims.iter().map(|dim| *dim as usize).collect() };
@@ -218,8 +218,8 @@ fn check(found: &[f32], expected: &[f64], what: &str) {
     assert!(are_close, "{what}: expected {expected:?}, found {found:?}");
 }
 
-/// The same bits for whole gradients and for rows, on one thread and several, with rows longer than a block of
-/// sums and weights of half precision.
+/// Dense gradients and row-sparse ones give the same bits, on one thread and on several, with rows
+/// longer than a block of sums, and with half-precision weights.
 #[test]
 fn steps_of_rows_have_the_same_bits() {
     for (dtype, row_len) in

@@ -1,11 +1,12 @@
-//! Lazy steps: pushes of rows to `MXNet` 1.9.1 that were kept, on the stores; which formulas have such steps.
+//! Lazy steps: recorded row-sparse pushes of `MXNet` 1.9.1 on the stores, and the formulas with
+//! lazy steps.
 
 use kvstore::{Device, Key, Optimizer, RowSparse, array, create};
 use kvstore_core::optimizer::{Rule, RuleVisitor};
 use kvstore_tests::json::{floats, list, options, text};
 use serde_json::Value as Json;
 
-/// Relative to the recorded weight. `MXNet` computes some powers in f32, which costs some digits.
+/// The tolerance, relative to the recorded weight. `MXNet` computes some powers in f32.
 const TOLERANCE: f64 = 1e-4;
 
 fn rows(shape: [usize; 2], json: &Json) -> RowSparse {
@@ -21,7 +22,8 @@ fn singles(json: &Json) -> Vec<f32> {
     floats(json).into_iter().map(|number| number as f32).collect()
 }
 
-/// A key that was initialised whole and one of rows step alike; rows that are in no gradient stay.
+/// Keys that were initialised with dense and with row-sparse values step alike. Rows that no
+/// gradient contains stay unchanged.
 #[test]
 fn lazy_updates_of_mxnet() {
     let file: Json =
@@ -58,7 +60,7 @@ fn lazy_updates_of_mxnet() {
     println!("{} runs", list(&file["optimizers"]).len());
 }
 
-/// A step of some rows is there for every formula of an optimizer that may take one.
+/// Every formula of an optimizer with `lazy_update` has a step for rows.
 #[test]
 fn lazy_optimizers_have_steps_of_rows() {
     struct Found;

@@ -1,5 +1,5 @@
-//! Every optimizer: against the recorded vectors, against the formulas for one element, and what a
-//! store does with them while it runs.
+//! Every optimizer, compared with the recorded vectors and with the formulas for one element, also
+//! while its settings change on a running store.
 
 #![allow(clippy::float_cmp, reason = "numbers that a float holds exactly, and equal bits")]
 

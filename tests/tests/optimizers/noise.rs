@@ -1,11 +1,11 @@
-//! The noise of `sgld` is a function of seed, key, count and element, and is normal.
+//! The noise of `sgld` is a function of seed, key, count and element, and is normally distributed.
 
 use kvstore::Optimizer;
 use kvstore_core::{Backends, CpuBackend, Device, Key, KvStore, LocalStore, Tensor};
 
 const LEARNING_RATE: f64 = 0.04;
 
-/// Lengths of three keys: one of them is cut between threads.
+/// The lengths of three keys. One of them is cut between threads.
 const LENGTHS: [usize; 3] = [100_003, 1, 1030];
 
 fn sgld(seed: f64) -> Optimizer {
@@ -13,7 +13,7 @@ fn sgld(seed: f64) -> Optimizer {
     Optimizer::from_options("sgld", &options).expect("valid hyper-parameters")
 }
 
-/// A store whose backend has so many threads.
+/// A store whose backend has a given number of threads.
 struct Bench {
     backends: Backends,
     store: LocalStore,
@@ -64,7 +64,7 @@ fn keys() -> [Key; 3] {
     ["a", "b", "c"].map(key)
 }
 
-/// The noise of one key's first update, or of a later one, divided by its deviation.
+/// Returns the noise of update `count` of a key, divided by its deviation.
 fn noise(seed: f64, name: &str, count: u32, length: usize) -> Vec<f64> {
     let optimizer = sgld(seed).with("begin_num_update", f64::from(count - 1)).expect("a count");
     let bench = Bench::new("local", 2, optimizer);
@@ -79,7 +79,7 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn the_same_bits_whatever_the_threads_and_the_calls() {
+fn noise_does_not_depend_on_threads_or_calls() {
     let run = |name, num_threads, is_one_call| {
         let bench = Bench::new(name, num_threads, sgld(3.0));
         bench.init(&keys());
@@ -106,7 +106,7 @@ fn the_same_bits_whatever_the_threads_and_the_calls() {
 }
 
 #[test]
-fn a_longer_value_begins_as_a_shorter_one() {
+fn a_longer_value_starts_with_the_noise_of_a_shorter_one() {
     let long = noise(1.0, "w", 1, 5000);
     for length in [1, 2, 3, 5, 1024, 1025] {
         assert_eq!(noise(1.0, "w", 1, length), long[..length], "{length}");
@@ -127,9 +127,9 @@ fn counts_continue() {
     }
 }
 
-/// The weight and the gradient move the weight, but not the noise.
+/// The weight and the gradient affect the step, but not the noise.
 #[test]
-fn the_rest_is_the_formula() {
+fn a_step_is_the_formula_plus_noise() {
     let optimizer = sgld(1.0).with("wd", 0.5).and_then(|it| it.with("rescale_grad", 2.0));
     let optimizer = optimizer.and_then(|it| it.with("clip_gradient", 3.0)).expect("valid");
     let bench = Bench::new("local", 2, optimizer);
@@ -155,8 +155,9 @@ fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
 
 const MANY: usize = 1_000_000;
 
-/// The mean of a million numbers whose expectation and variance are known is within five standard
-/// deviations: a correct generator fails this for one seed in a million, and the seeds are fixed.
+/// Checks that the mean of a million numbers with this expectation and variance is within five
+/// standard deviations. A correct generator fails this for one seed in a million, and the seeds are
+/// fixed.
 #[track_caller]
 fn assert_mean(what: &str, found: f64, expectation: f64, variance: f64) {
     let deviation = (variance / 1e6).sqrt();
@@ -187,7 +188,7 @@ fn noise_is_normal() {
 }
 
 #[test]
-fn another_seed_key_or_count_is_another_noise() {
+fn noise_depends_on_seed_key_and_count() {
     let one = noise(0.0, "w", 1, MANY);
     for (what, other) in [
         ("seed", noise(1.0, "w", 1, MANY)),

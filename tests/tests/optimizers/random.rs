@@ -1,4 +1,4 @@
-//! Random optimizers with random hyper-parameters on random gradients, against the formulas.
+//! Random optimizers with random hyper-parameters and gradients, compared with the formulas.
 
 use kvstore::{DType, Key, OptimizerState, Store, Tensor, create};
 use kvstore_tests::arithmetic::{Operator, is_half};
@@ -15,7 +15,7 @@ use proptest::sample::select;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// The shapes of the keys' values: one element, some, and rows of more than a cache line.
+/// The shapes of the keys' values: some elements, one, and rows longer than a cache line.
 const SHAPES: [&[usize]; 3] = [&[5], &[1], &[4, 17]];
 
 /// A setup, and the seed of weights and gradients.
@@ -28,7 +28,7 @@ struct Program {
     seed: u64,
 }
 
-/// A push: keys by index, with their gradients.
+/// A push: the indices of the keys, with their gradients.
 type Push = Vec<(usize, Vec<Value>)>;
 
 impl Program {
@@ -40,8 +40,8 @@ impl Program {
         tame(self.spec(key), self.seed ^ (key as u64 + 1))
     }
 
-    /// One to four gradients for most of the keys in each step, so that counts differ. Numbers
-    /// between -1 and 1.
+    /// Returns one to four gradients for most of the keys in each step, so that counts differ. The
+    /// numbers are between -1 and 1.
     fn pushes(&self) -> Vec<Push> {
         let gradients = |key: usize, step: u64| {
             let seed = self.seed.wrapping_add(step * 1000 + key as u64 * 100);
@@ -86,7 +86,7 @@ fn naive() -> impl Strategy<Value = Naive> {
     select(names).prop_flat_map(naive)
 }
 
-/// Schedules that end within a run and after it.
+/// Returns schedules that end within a run or after it.
 pub(crate) fn schedule(base: f64) -> impl Strategy<Value = Stateful> {
     let factor = (1..9_u64, select(vec![0.5, 0.9, 1.0]), select(vec![1e-8, 0.02]));
     let steps = proptest::collection::btree_set(1..30_u64, 1..5);
@@ -145,14 +145,14 @@ fn program() -> impl Strategy<Value = Program> {
     )
 }
 
-/// A key outside of any store.
+/// The weight and state of a key without a store.
 struct Direct {
     key: Key,
     weight: Tensor,
     state: OptimizerState,
 }
 
-/// The formulas, two stores and no store, side by side.
+/// The formulas, two stores, and steps without a store.
 struct Run {
     setup: Setup,
     stores: Vec<Store>,
@@ -229,7 +229,7 @@ impl Run {
             return Err(format!("{} arrays of state, found {}", expected[0].len(), found.len()));
         }
         for (slot, found) in found.iter().enumerate() {
-            // Of a row, if there is one number for each.
+            // If there is one number for each row, this is the length of a row.
             let step = expected.len() / found.numbers.len();
             let expected: Vec<_> = expected.iter().step_by(step).map(|kept| kept[slot]).collect();
             if let Some(what) = difference(&expected, found, Rounding::AsComputed) {
@@ -246,7 +246,7 @@ fn agrees(program: &Program) -> Result<Run, String> {
     Ok(run)
 }
 
-/// `PROPTEST_CASES` asks for more programs than these.
+/// `PROPTEST_CASES` increases the number of programs.
 fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
     ProptestConfig { cases: asked.cases.max(500), ..asked }
@@ -261,7 +261,7 @@ proptest! {
     }
 }
 
-/// A tolerance that takes anything would agree with any store.
+/// Loose tolerances would accept any store, so most tolerances must be tight.
 #[test]
 fn tolerances_are_tight() {
     let mut runner = TestRunner::deterministic();
@@ -281,8 +281,8 @@ fn tolerances_are_tight() {
     }
     println!("{tight} of {all} weights are compared to four digits: {counts:?}");
     assert!(tight * 100 > all * 97, "{tight} of {all}");
-    // FTML computes the weight as a difference of much larger numbers, so 10 to 30 % of its weights have a
-    // looser bound.
+    // FTML computes the weight as a difference of much larger numbers, so 10 to 30 % of its weights
+    // have a looser bound.
     for (name, (tight, all)) in counts {
         let tenths = if name == "ftml" { 5 } else { 9 };
         assert!(tight * 10 > all * tenths, "{name}: {tight} of {all}");

@@ -1,5 +1,5 @@
-//! Hyper-parameters that are read and changed while a store runs, what is refused, and what happens
-//! to the counts and states of keys.
+//! Reading and changing hyper-parameters of a running store, rejected values, and the counts and
+//! states of keys.
 
 use kvstore::{
     DType, Device, ErrorCode, Key, NDArray, Optimizer, RowSparse, create, full, ones, zeros,
@@ -31,7 +31,7 @@ fn plain(name: &str) -> Naive {
     Naive::new(name).with("learning_rate", 0.05).with("wd", 0.01)
 }
 
-/// Pushes three times, changes, pushes three times, and so on, and compares with the formulas.
+/// Pushes three times, applies a change, pushes three times, and so on. Compares with the formulas.
 fn check_changes(naive: Naive, changes: &[Change]) {
     let mut setup = Setup::new(naive);
     let store = create("local").expect("a store of this machine");
@@ -82,7 +82,7 @@ fn momentum_comes_and_goes() {
     check_changes(plain("adam"), &[&[("decoupled_wd", 1.0), ("decay_factor", 0.9)]]);
 }
 
-/// DCASGD has the previous weight with and without momentum.
+/// DCASGD keeps the previous weight with and without momentum.
 #[test]
 fn the_previous_weight_stays_when_momentum_comes_and_goes() {
     let naive = plain("dcasgd");
@@ -90,7 +90,7 @@ fn the_previous_weight_stays_when_momentum_comes_and_goes() {
     check_changes(naive.with("momentum", 0.9), &[&[("momentum", 0.0)]]);
 }
 
-/// `RMSProp` has the mean of the squares with and without centring.
+/// `RMSProp` keeps the mean of the squares with and without centring.
 #[test]
 fn the_mean_square_stays_when_centring_comes_and_goes() {
     let naive = plain("rmsprop").with("epsilon", 1e-3);
@@ -98,7 +98,7 @@ fn the_mean_square_stays_when_centring_comes_and_goes() {
     check_changes(naive.with("centered", 1.0), &[&[("centered", 0.0)]]);
 }
 
-/// As in `MXNet`: a momentum that is turned off is still there when it is turned on again.
+/// A momentum that is turned off and on again is kept, as in `MXNet`.
 #[test]
 fn momentum_is_kept_while_it_is_off() {
     let naive = plain("sgd").with("momentum", 0.5);
@@ -123,7 +123,7 @@ fn defaults_are_those_of_the_reference() {
 }
 
 #[test]
-fn other_names_are_understood() {
+fn aliases_are_accepted() {
     let sgd = Optimizer::new("ccsgd").expect("another name of sgd");
     assert_eq!((sgd.name(), &sgd), ("sgd", &Optimizer::sgd()));
     for (optimizer, alias, name) in [
@@ -139,7 +139,7 @@ fn other_names_are_understood() {
     }
 }
 
-/// The call fails with `InvalidArgument`, and the message names what is wrong.
+/// Checks that the call fails with `InvalidArgument`, and that the message names the cause.
 #[track_caller]
 fn assert_names<T: std::fmt::Debug>(result: kvstore::Result<T>, what: &str) {
     let error = result.expect_err("an invalid argument");
@@ -164,7 +164,7 @@ fn two_names_of_one_hyper_parameter_are_rejected() {
     assert_eq!(sgd, Optimizer::sgd(), "all or none");
 }
 
-/// Bindings accept booleans for flags only.
+/// Bindings accept booleans for these only.
 #[test]
 fn flags_are_the_hyper_parameters_that_are_0_or_1() {
     for name in Optimizer::names() {
@@ -179,7 +179,7 @@ fn flags_are_the_hyper_parameters_that_are_0_or_1() {
 }
 
 #[test]
-fn what_is_unknown_or_impossible_is_named() {
+fn errors_name_unknown_and_invalid_values() {
     assert_names(Optimizer::new("sdg"), "sdg");
     assert_names(Optimizer::from_options("sdg", &[]), "sdg");
     for name in Naive::names() {
@@ -256,14 +256,15 @@ fn multipliers_belong_to_keys() {
             store.push(key, &of(1.0)).expect("a gradient");
             assert_eq!(number(&store, key), expected, "{key}");
         }
-        // They stay when the optimizer's own are changed.
+        // Changing the optimizer's own learning rate keeps the multipliers.
         store.set_hyper_parameters(&[("learning_rate", 0.25)]).expect("it exists");
         store.push("frozen", &of(1.0)).expect("a gradient");
         assert_eq!(number(&store, "frozen"), 1.0);
     }
 }
 
-/// Where a formula divides by what gradients of zero leave at zero, a weight must not become NaN.
+/// Some formulas divide by numbers that gradients of zero leave at zero. The weight must not become
+/// NaN.
 #[test]
 fn gradients_of_zero_leave_weights_finite() {
     for name in Naive::names() {
@@ -291,7 +292,7 @@ fn gradients_of_zero_leave_weights_finite() {
 }
 
 #[test]
-fn counts_begin_where_they_are_told() {
+fn counts_begin_at_begin_num_update() {
     let scheduler = || kvstore::LrScheduler::factor(2, 0.5).expect("a valid schedule");
     let optimizer = Optimizer::sgd().with("learning_rate", 1.0).expect("a learning rate");
     let optimizer = optimizer.with("begin_num_update", 3.0).expect("a count");
@@ -305,7 +306,7 @@ fn counts_begin_where_they_are_told() {
     }
 }
 
-/// A count and a state belong to a key, until the optimizer is set again or the key removed.
+/// Counts and states belong to a key, until the optimizer is set again or the key is removed.
 #[test]
 fn states_start_anew() {
     let optimizer = Optimizer::new("adam").expect("a known name");
@@ -329,7 +330,8 @@ fn states_start_anew() {
     store.set_optimizer(optimizer).expect("any can be set");
     store.push("c", &of(1.0)).expect("a gradient");
     let before = number(&store, "c");
-    // The first step of Adam is as long as the learning rate, the second with a new state too.
+    // Adam's first step has the length of the learning rate, and so does the second with a new
+    // state.
     assert!((before - (5.0 - 0.002)).abs() < 1e-9, "{before}");
 }
 
@@ -370,7 +372,7 @@ fn integers_are_refused_and_nothing_changes() {
     }
 }
 
-/// Outside of a store: a failing update changes neither weight nor count.
+/// Without a store, a failed update changes neither weight nor count.
 #[test]
 fn updates_check_their_gradients() {
     let optimizer = Optimizer::new("adam").expect("a known name");
@@ -392,7 +394,7 @@ fn updates_check_their_gradients() {
 }
 
 #[test]
-fn what_is_pushed_stays_as_it_was() {
+fn a_push_does_not_change_its_gradients() {
     for name in Naive::names() {
         let optimizer = Optimizer::new(name).and_then(|it| it.with("rescale_grad", 0.5));
         let optimizer = optimizer.and_then(|it| it.with("clip_gradient", 0.25)).expect("valid");
@@ -410,7 +412,7 @@ fn what_is_pushed_stays_as_it_was() {
     }
 }
 
-/// Each step alone is too small for `f16` to see: the master copy has to outlive the change.
+/// Each step is too small for `f16`, so the master copy must survive the change of formula.
 #[test]
 fn a_master_copy_outlives_a_change_of_formula() {
     let store = create("local").expect("a store");

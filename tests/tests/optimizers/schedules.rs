@@ -1,4 +1,4 @@
-//! Schedules against `MXNet`'s stateful ones, alone and as the learning rate that a store applies.
+//! Schedules, compared with `MXNet`'s stateful ones, directly and on a store.
 
 use kvstore::{DType, Device, LrScheduler, Optimizer, Warmup, create, ones, zeros};
 use kvstore_tests::json::floats;
@@ -15,7 +15,8 @@ fn is_close(expected: f64, found: f64) -> bool {
 }
 
 proptest! {
-    /// Asked in turn, asked once, and asked backwards: the answer is a function of the number.
+    /// The rate is a function of the update number: calling for all updates in turn, for one only,
+    /// or backwards gives the same rates.
     #[test]
     fn schedules_agree_with_stateful_ones(stateful in schedule(BASE)) {
         let scheduler = stateful.scheduler().expect("a valid schedule");
@@ -28,7 +29,8 @@ proptest! {
     }
 }
 
-/// The differences of a weight that SGD moves by gradients of 1: the learning rates it had.
+/// Returns the learning rates that a store applied: the differences of a weight that SGD steps with
+/// gradients of 1.
 fn effective(store: &str, optimizer: Optimizer, num_updates: usize) -> Vec<f64> {
     let store = create(store).expect("a store of this machine");
     store.set_optimizer(optimizer).expect("any can be set");
@@ -46,7 +48,7 @@ fn effective(store: &str, optimizer: Optimizer, num_updates: usize) -> Vec<f64> 
 }
 
 #[test]
-fn a_store_asks_with_the_count_that_includes_the_update() {
+fn the_count_of_a_schedule_includes_the_current_update() {
     let stateful = |warmup| {
         let kind = Kind::Factor { step: 3, factor: 0.5, stop_factor_lr: 1e-8 };
         Stateful::new(kind, warmup, BASE)
@@ -80,7 +82,7 @@ fn the_recorded_learning_rates() {
     }
 }
 
-/// A schedule multiplies by the key's factor too, and starts from the learning rate of the moment.
+/// A schedule is multiplied by the key's factor, too, and starts from the current learning rate.
 #[test]
 fn the_base_may_change_while_the_store_runs() {
     let scheduler = LrScheduler::factor(2, 0.5).expect("a valid schedule");
@@ -99,7 +101,7 @@ fn the_base_may_change_while_the_store_runs() {
 }
 
 #[test]
-fn what_makes_no_schedule_is_refused() {
+fn invalid_schedules_are_rejected() {
     assert!(LrScheduler::factor(0, 0.5).is_err());
     assert!(LrScheduler::factor(1, 1.5).is_err());
     assert!(LrScheduler::multi_factor(vec![3, 3], 0.5).is_err());

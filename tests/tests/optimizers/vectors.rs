@@ -1,28 +1,28 @@
-//! The recorded vectors: a start, three gradients, the weight after each, the state at the end.
+//! Recorded vectors: a start, three gradients, the weight after each, and the final state.
 
 use kvstore::{Device, Key, NDArray, Optimizer, Tensor, array, create};
 use kvstore_tests::json::{floats, list, options, text};
 use kvstore_tests::recorded;
 use serde_json::Value as Json;
 
-/// Relative to the recorded number.
+/// The tolerance, relative to the recorded number.
 const TOLERANCE: f64 = 2e-5;
 
-/// Two numbers of this size or less are the same: what is left where a sum of numbers around 1
+/// Numbers of at most this size are equal. They are the rest of a sum of numbers around 1 that
 /// cancels.
 const FLOOR: f64 = 1e-9;
 
-/// Vectors that do not hold here, by optimizer and option, with the reason.
+/// Vectors that differ here, by optimizer and option, with the reason.
 const EXCEPTIONS: [(&str, &str, &str); 1] = [(
     "dcasgd",
     "momentum",
     "an error inside of MXNet left the weights as they were; the formula is in the scala vectors",
 )];
 
-/// A vector's name, the name here, and the options that make ours the same.
+/// The name of a vector, the name here, and the options with which ours is the same.
 type Counterpart = (&'static str, &'static str, &'static [(&'static str, f64)]);
 
-/// How the formulas of the JVM are spelt here, with the defaults of the JVM.
+/// Our names for the JVM's formulas, with the JVM's defaults.
 const SCALA: [Counterpart; 7] = [
     ("scala_sgd", "sgd", &[("learning_rate", 0.01), ("wd", 1e-4)]),
     ("scala_nag", "nesterov", &[("learning_rate", 0.01), ("wd", 1e-4)]),
@@ -48,7 +48,7 @@ const SCALA: [Counterpart; 7] = [
     ),
 ];
 
-/// A start, gradients, and what a recording says about one optimizer.
+/// A start, gradients, and the recorded results of the optimizers.
 struct Vectors {
     start: Vec<f64>,
     gradients: Vec<Vec<f64>>,
@@ -65,7 +65,7 @@ impl Vectors {
         }
     }
 
-    /// Compares weights and states with the recording; the answer lists what is wrong.
+    /// Compares weights and states with the recording. Returns a list of the differences.
     fn compare(&self, case: &Json, optimizer: &Optimizer) -> Vec<String> {
         let expected: Vec<_> = list(&case["weights"]).iter().map(floats).collect();
         let mut runs: Vec<_> = ["local", "device"]
@@ -113,7 +113,7 @@ impl Vectors {
     }
 }
 
-/// The arrays of a state, whatever lists they stand in; what is not there is left out.
+/// Returns the arrays of a state from nested lists. Skips missing ones.
 fn states_of(json: &Json) -> Vec<Vec<f64>> {
     match json {
         Json::Null => Vec::new(),

@@ -25,7 +25,7 @@ fn assert_finite(values: &[Value], what: &str) {
     assert!(numbers.all(|number| number.to_f64().is_finite()), "{what}: {values:?}");
 }
 
-/// A weight and its state, outside of any store.
+/// A weight and its state, without a store.
 struct Direct {
     weight: Tensor,
     state: OptimizerState,
@@ -64,7 +64,7 @@ fn with_rate(name: &str, rate: f64) -> Optimizer {
     optimizer.with("learning_rate", rate).expect("a learning rate")
 }
 
-/// Schedules that end at 0, one of them through numbers below the range of `f32`.
+/// Some schedules end at 0, one of them through numbers below the range of `f32`.
 #[test]
 fn schedules_to_0_leave_every_optimizer_finite() {
     let kinds = [
@@ -98,7 +98,7 @@ fn schedules_to_0_leave_every_optimizer_finite() {
     }
 }
 
-/// Skipped updates before, between and after steps, with finite and infinite gradients.
+/// Checks skipped updates before, between and after steps, with finite and infinite gradients.
 #[test]
 fn updates_at_rate_0_are_skipped() {
     for (name, dtype) in
@@ -178,7 +178,7 @@ fn a_factor_of_0_freezes_one_key_of_a_push() {
 
 /// A skipped compressed push keeps its residuals.
 #[test]
-fn a_compressed_push_at_0_keeps_what_it_has_not_sent() {
+fn a_skipped_compressed_push_keeps_its_residual() {
     for name in DIVIDING {
         let store = store_with(with_rate(name, 0.0), &to_array(&value(DType::F32, 1)));
         store.set_gradient_compression("2bit", 0.5).expect("a threshold");
