@@ -1,8 +1,9 @@
-"""What PyTorch, CuPy and MXNet's sequence of operations take for what the store does: `run.sh` runs it.
+"""What PyTorch, CuPy and MXNet's sequence of operations take for what the store does: `run.sh` runs
+it.
 
-It reads the lines that `kvstore-gpu-bench --json` wrote and does each case on values of the same length, with the
-same number of warm-ups, groups and sets of buffers. Where MXNet is named, its copies and sums are made of PyTorch's
-operations, for MXNet itself does not run on today's cards.
+It reads the lines that `kvstore-gpu-bench --json` wrote and does each case on values of the same
+length, with the same number of warm-ups, groups and sets of buffers. Where MXNet is named, its
+copies and sums are made of PyTorch's operations, for MXNet itself does not run on today's cards.
 """
 
 import argparse
@@ -166,8 +167,9 @@ class Peers:
         return call
 
     def staged(self, dtype, length, num_values):
-        """MXNet's `device` store: each value is copied to where they are summed, also those that are there. It adds up
-        to four at once and beyond that one after the other; here it is always one after the other."""
+        """MXNet's `device` store: each value is copied to where they are summed, also those that
+        are there. It adds up to four at once and beyond that one after the other; here it is always
+        one after the other."""
         values = self.values(dtype, length, num_values)
         staging, out = [value.clone() for value in values], self.random(length, dtype)
 
@@ -182,7 +184,8 @@ class Peers:
         return call
 
     def one_kernel(self, dtype, length, num_values):
-        """One kernel, written for so many values: what a user would write who knows their number."""
+        """One kernel, written for so many values: what a user would write who knows their
+        number."""
         names = [f"v{number}" for number in range(num_values)]
         inputs, added = ", ".join(f"T {name}" for name in names), " + ".join(f"(float){name}" for name in names)
         kernel = self.cupy.ElementwiseKernel(inputs, "T out", f"out = (T)({added})", f"sum_{num_values}")
@@ -364,8 +367,8 @@ def row(case, peer, seconds):
 def judge(rows, is_judged):
     """Sets the bar of a case on the row of its fastest peer. Returns that row.
 
-    Returns none if the case has no bar, and if a peer of the bar was not measured, because that one may
-    be the fastest."""
+    Returns none if the case has no bar, and if a peer of the bar was not measured, because that one
+    may be the fastest."""
     bar, peers = BARS.get(rows[0]["case"], (None, ())) if rows else (None, ())
     measured = [found for found in rows if found["peer"] in peers and "error" not in found]
     if not peers or len(measured) < len(peers):

@@ -1,9 +1,11 @@
 #!/bin/sh
-# run.sh   everything that is to be seen on a machine with a GPU, in at most ten minutes: the tests, a sanitizer, what the
-#          store does beside the card's copy rate, PyTorch's times for the same, and the wheel's tests with PyTorch and CuPy.
-# It writes as it goes, into $OUT or into `results` beside it: `report.txt`, which ends with a table, `results.json`, and
-# what each step said. A step that fails, takes too long or cannot run is told, and the next one begins.
-# SMALL=1 is for a driver that is emulated: small values, whose times mean nothing.
+# run.sh   runs all tests and measurements on a machine with a GPU, in at most ten minutes: the
+#          tests, a sanitizer, the bench beside the GPU's copy rate, the same cases in PyTorch, and
+#          the wheel's tests with PyTorch and CuPy.
+# Writes its results to $OUT, or to `results` in its folder, as they come: `report.txt`, which ends
+# with a table, `results.json`, and the output of the steps. If a step fails, takes too long or
+# cannot run, the script reports it and continues.
+# SMALL=1 is for an emulated driver: small values, whose times mean nothing.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$here/results}

@@ -1,5 +1,5 @@
-"""What `make gpu-bundle` made: what is in it, which systems it asks for, and whether its script does what it says,
-on a driver that is emulated and on a machine without any.
+"""What `make gpu-bundle` made: what is in it, which systems it asks for, and whether its script
+does what it says, on a driver that is emulated and on a machine without any.
 
 Runs with the Python that scripts/portable.sh installs:
     target/portable-venv/bin/python tests/gpu/test_bundle.py
@@ -39,7 +39,7 @@ def run(out, **environment):
 
 
 class TheFolder(unittest.TestCase):
-    def test_has_every_program_for_systems_that_are_old_enough(self):
+    def test_has_every_program_for_the_oldest_systems(self):
         names = [f"test-{suite}" for suite in (*SUITES, "card")] + ["kvstore-gpu-bench"]
         found = {path.name.removesuffix(".gz"): path for path in (BUNDLE / "bin").iterdir()}
         self.assertEqual(sorted(found), sorted(names))
@@ -58,7 +58,7 @@ class TheFolder(unittest.TestCase):
 
 @unittest.skipUnless(platform.machine() == "x86_64", "the bundle is for another machine than this one")
 class TheScript(unittest.TestCase):
-    def test_does_everything_on_an_emulated_driver(self):
+    def test_runs_every_step_on_an_emulated_driver(self):
         folder = subprocess.run([ROOT / "tests/emulator/build.sh"], check=True, capture_output=True, text=True)
         with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as tools:
             sanitizer = Path(tools, "compute-sanitizer")
@@ -85,7 +85,7 @@ class TheScript(unittest.TestCase):
         table = report.split("== what ran")[1].splitlines()[1:-1]
         self.assertEqual([line.split()[0] for line in table], list(steps))
 
-    def test_tells_what_is_missing_where_there_is_no_driver(self):
+    def test_reports_missing_steps_without_a_driver(self):
         with tempfile.TemporaryDirectory() as out:
             status, results, report = run(out, LD_LIBRARY_PATH="", PYTHON="no-such-python")
         steps = {step["step"]: step["status"] for step in results["steps"]}
