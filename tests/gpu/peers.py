@@ -1,9 +1,9 @@
-"""What PyTorch, CuPy and MXNet's sequence of operations take for what the store does: `run.sh` runs
+"""Times PyTorch, CuPy and MXNet's sequence of operations on the cases of the bench. `run.sh` runs
 it.
 
-It reads the lines that `kvstore-gpu-bench --json` wrote and does each case on values of the same
-length, with the same number of warm-ups, groups and sets of buffers. Where MXNet is named, its
-copies and sums are made of PyTorch's operations, for MXNet itself does not run on today's cards.
+Reads the lines that `kvstore-gpu-bench --json` has written, and runs each case on values of the
+same length, with the same number of warm-ups, groups and sets of buffers. PyTorch's operations
+stand for MXNet's copies and sums, because MXNet itself does not run on current GPUs.
 """
 
 import argparse
@@ -13,12 +13,12 @@ import sys
 import time
 
 WARM_UP = 5
-# Groups of calls, calls in a group, seconds that a case may take.
+# The number of groups, the calls per group, and the seconds that a case may take.
 FULL = (30, 12, 0.8)
 SMALL = (3, 2, 0.1)
-# Calls in a group where only the host's time counts.
+# The calls per group if only the host's time is measured.
 QUEUED = 100
-# How many times as fast as the fastest of these peers ours is to be.
+# The required speedup over the fastest of these peers.
 BARS = {
     "adam_f32_8_values": (2.0, ("torch stack+sum, fused", "torch add chain, fused")),
     "small_keys_adamw": (1.5, ("torch fused", "torch foreach")),
@@ -26,7 +26,7 @@ BARS = {
 
 
 class Sequence:
-    """The numbers that the bench draws."""
+    """The pseudo-random numbers of the bench."""
 
     def __init__(self, seed):
         self.state = seed
@@ -46,7 +46,7 @@ def small_lengths(count):
 
 
 class Timer:
-    """Times calls: a group is queued as a whole and waited for once."""
+    """Times calls. Queues all calls of a group, then waits once."""
 
     def __init__(self, synchronize, plan):
         self.synchronize = synchronize
@@ -61,7 +61,7 @@ class Timer:
         return (queued if is_queued else time.perf_counter() - start) / count
 
     def seconds(self, call, is_queued=False):
-        """Returns the median of the groups, in seconds of a call."""
+        """Returns the median over the groups of the seconds per call."""
         start = time.perf_counter()
         for turn in range(WARM_UP):
             once = self.group(call, turn, 1, False)
@@ -77,7 +77,7 @@ class Timer:
 
 
 class Peers:
-    """The cases on PyTorch, and on CuPy where it is there."""
+    """The cases on PyTorch, and on CuPy if it is installed."""
 
     def __init__(self, torch, cupy, device, machine):
         self.torch, self.cupy, self.device = torch, cupy, device
@@ -90,12 +90,12 @@ class Peers:
         return self.torch.rand(shape, device=self.device).mul_(2).sub_(1).to(self.dtypes[dtype])
 
     def in_turn(self, make):
-        """Returns a call that goes round between the calls that `make` returns."""
+        """Returns a call that alternates between the calls that `make` returns."""
         calls = [make() for _ in range(self.sets)]
         return lambda turn: calls[turn % len(calls)]()
 
     def of(self, case):
-        """Yields a name and what makes a call, for each peer of a case."""
+        """Yields the name of each peer of a case, and a function that returns its call."""
         name, length, num_values = case["case"], case["len"], case["values"]
         parts = name.split("_")
         if name.startswith("sum_"):
@@ -167,8 +167,8 @@ class Peers:
         return call
 
     def staged(self, dtype, length, num_values):
-        """MXNet's `device` store: each value is copied to where they are summed, also those that
-        are there. It adds up to four at once and beyond that one after the other; here it is always
+        """The sequence of MXNet's `device` store: copies each value to the device of the sum, even
+        if it is already there, and adds. MXNet adds up to four values at once; this sequence adds
         one after the other."""
         values = self.values(dtype, length, num_values)
         staging, out = [value.clone() for value in values], self.random(length, dtype)
@@ -184,8 +184,8 @@ class Peers:
         return call
 
     def one_kernel(self, dtype, length, num_values):
-        """One kernel, written for so many values: what a user would write who knows their
-        number."""
+        """One kernel for a fixed number of values, as a user who knows the number would write
+        it."""
         names = [f"v{number}" for number in range(num_values)]
         inputs, added = ", ".join(f"T {name}" for name in names), " + ".join(f"(float){name}" for name in names)
         kernel = self.cupy.ElementwiseKernel(inputs, "T out", f"out = (T)({added})", f"sum_{num_values}")
@@ -202,7 +202,7 @@ class Peers:
     # Steps.
 
     def optimizers(self):
-        """Returns classes and options by our names."""
+        """Returns PyTorch's classes and options by our names."""
         optim = self.torch.optim
         return {
             "sgd": (optim.SGD, {}),
@@ -230,7 +230,8 @@ class Peers:
         return lambda *_: optimizer.step()
 
     def optimizer(self, name, dtype, length):
-        # The state of halves is halves: fewer bytes than ours moves, and fewer digits.
+        # The state of a half-precision weight is in half precision, too: fewer bytes than ours, and
+        # fewer digits.
         note = "" if dtype == "f32" else ", state of halves"
         for kind in ("fused", "foreach"):
             yield (
@@ -241,7 +242,7 @@ class Peers:
             yield "torch fused, master copy", lambda: self.in_turn(lambda: self.mastered(name, length, dtype))
 
     def mastered(self, name, length, dtype):
-        """A step of weights of halves as ours is: master copy and state of `f32`."""
+        """A step of half-precision weights with a master copy and states in `f32`, like ours."""
         optimizer, (master,) = self.made(name, [length], "f32", "fused")
         weight, gradient = self.random(length, dtype), self.random(length, dtype)
 
@@ -339,7 +340,7 @@ class Peers:
             yield "torch index_copy_", scatter
 
     def ids(self, seed):
-        """Returns the rows that the bench's value with this seed has."""
+        """Returns the row indices of the bench's value with this seed."""
         sequence = Sequence(seed)
         return self.torch.tensor(
             [first + sequence.below(8) for first in range(0, self.rows, 8)], device=self.device
@@ -354,7 +355,7 @@ def read(path):
 
 
 def row(case, peer, seconds):
-    """Returns what is written of a peer."""
+    """Returns the result of a peer."""
     ours = case.get("ms")
     ratio = ours and seconds * 1e3 / ours
     rate = case["bytes"] / seconds / 1e9 if case.get("bytes") else None
@@ -367,8 +368,8 @@ def row(case, peer, seconds):
 def judge(rows, is_judged):
     """Sets the bar of a case on the row of its fastest peer. Returns that row.
 
-    Returns none if the case has no bar, and if a peer of the bar was not measured, because that one
-    may be the fastest."""
+    Returns `None` if the case has no bar. Returns `None`, too, if a peer of the bar was not
+    measured, because it may be the fastest."""
     bar, peers = BARS.get(rows[0]["case"], (None, ())) if rows else (None, ())
     measured = [found for found in rows if found["peer"] in peers and "error" not in found]
     if not peers or len(measured) < len(peers):
@@ -402,7 +403,7 @@ def not_run(path, reason):
 
 
 def modules():
-    """Returns PyTorch and CuPy, each none where it is not there."""
+    """Returns PyTorch and CuPy, or `None` for each that is not installed."""
     found = []
     for name in ("torch", "cupy"):
         try:

@@ -13,7 +13,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/kvstore-gpu.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-# Modules that the driver has compiled are kept here and not in the user's folder, so that the first time is the first.
+# A new cache for compiled modules, so that the first calls really compile.
 export CUDA_CACHE_PATH="$work/cache" RUST_BACKTRACE=1
 python=${PYTHON:-python3}
 report=$out/report.txt steps=$work/steps
@@ -26,17 +26,18 @@ say() { echo "$*" | tee -a "$report"; }
 
 elapsed() { echo $(($(date +%s) - started)); }
 
-# Notes what became of a step: NAME STATUS SECONDS NOTE.
+# note NAME STATUS SECONDS NOTE   records the result of a step.
 note() {
     printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$steps"
     say "$(printf '%-28s %-8s %4s s  %s' "$1" "$2" "$3" "$4")"
 }
 
-# Begins a group of steps. It may take this many seconds, plus the seconds that earlier groups left.
+# Begins a group of steps. It may take this many seconds, plus the seconds that earlier groups have
+# left.
 until=0
 group() { until=$((until + $1)); }
 
-# step NAME SECONDS FILE COMMAND..   runs a command, whose output goes to the end of a file.
+# step NAME SECONDS FILE COMMAND..   runs a command and appends its output to a file.
 step() {
     name=$1 seconds=$2 file=$3
     shift 3
@@ -58,7 +59,7 @@ step() {
         124 | 137) note "$name" TIMEOUT "$took" "after $seconds s" ;;
         126 | 127) note "$name" missing "$took" "$(tail -n 1 "$work/output")" ;;
         *) if grep -q 'Device not supported' "$work/output"; then
-               # Some machines let no tool near the device: that says nothing about the store.
+               # Some machines do not let tools use the device. This is no failure of the store.
                note "$name" missing "$took" "the tool cannot use this device"
                return $status
            fi
@@ -91,12 +92,12 @@ small=
 group 40
 step test-card 45 "$out/tests.txt" "$work/test-card"
 
-# 3. What the store does beside the card's copy rate.
+# 3. The store beside the GPU's copy rate.
 group 145
 # shellcheck disable=SC2086 # an option or nothing
 step bench 145 "$work/bench.txt" "$bench" $small --seconds 130 --json "$out/bench.jsonl"
 
-# 4. What PyTorch takes for the same.
+# 4. The same cases in PyTorch.
 group 105
 step peers 105 "$work/peers.txt" "$python" "$here/peers.py" $small --seconds 95 \
     --bench "$out/bench.jsonl" --json "$out/peers.json"
@@ -122,8 +123,7 @@ for test in "$work"/test-*; do
 done
 unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
 
-# 7. The sanitizer, on few small values. A test that gives all its memory back shows leaks, others would only show what the
-#    process keeps.
+# 7. The sanitizer, on few small values. Only a test that frees all its memory can show leaks.
 group 65
 find_sanitizer() {
     command -v compute-sanitizer && return
@@ -153,7 +153,7 @@ export KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=4
 sanitized memcheck-suite 60 --tool memcheck "$work/test-backends" casts fills copies half sums_are
 unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
 
-# The table, and the same for programs.
+# The tables for people, and the same data for programs.
 for table in bench peers; do
     [ ! -f "$work/$table.txt" ] || tee -a "$report" <"$work/$table.txt"
 done

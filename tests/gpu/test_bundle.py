@@ -1,5 +1,5 @@
-"""What `make gpu-bundle` made: what is in it, which systems it asks for, and whether its script
-does what it says, on a driver that is emulated and on a machine without any.
+"""Tests the folder that `make gpu-bundle` has made: its contents, the systems that it requires, and
+its script on an emulated driver and on a machine without a driver.
 
 Runs with the Python that scripts/portable.sh installs:
     target/portable-venv/bin/python tests/gpu/test_bundle.py
@@ -23,7 +23,7 @@ SUITES = [
     "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "row_sparse",
     "store_snapshots",
 ]  # fmt: skip
-# Runs the program behind its options, as the real one does.
+# Runs the program after its options, as the real sanitizer does.
 SANITIZER = """#!/bin/sh
 [ "$1" != --help ] || exec echo --track-stream-ordered-races
 while :; do case $1 in */*) exec "$@" ;; *) shift ;; esac; done
@@ -31,7 +31,7 @@ while :; do case $1 in */*) exec "$@" ;; *) shift ;; esac; done
 
 
 def run(out, **environment):
-    """Runs the script, and returns its status, its results and the last lines of its report."""
+    """Runs the script. Returns its status, its results and the last lines of its report."""
     environment = {**os.environ, "OUT": out, "SMALL": "1", **environment}
     ended = subprocess.run(["sh", BUNDLE / "run.sh"], env=environment, stdout=subprocess.DEVNULL, timeout=600)
     results = json.loads(Path(out, "results.json").read_text())
@@ -81,7 +81,7 @@ class TheScript(unittest.TestCase):
             self.assertIn(name, names)
         self.assertEqual([case for case in cases if "error" in case], [])
         self.assertIn("These numbers mean nothing", report)
-        # The table is the last thing, one line for each step.
+        # The table comes last, with one line per step.
         table = report.split("== what ran")[1].splitlines()[1:-1]
         self.assertEqual([line.split()[0] for line in table], list(steps))
 

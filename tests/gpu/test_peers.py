@@ -1,4 +1,4 @@
-"""The bars of `peers.py`. It needs neither PyTorch nor a card."""
+"""Tests the bars of `peers.py`. Needs neither PyTorch nor a GPU."""
 
 import unittest
 
@@ -7,7 +7,7 @@ import peers
 
 class TheBars(unittest.TestCase):
     def judged(self, **times):
-        """Returns the peer that our 10 ms are compared with, and whether the bar is reached."""
+        """Returns the peer that our 10 ms are compared with, and whether they reach the bar."""
         case = {"case": "adam_f32_8_values", "ms": 10.0}
         names = {
             "stack": "torch stack+sum, fused",

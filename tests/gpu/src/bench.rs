@@ -1,4 +1,4 @@
-//! All cases, one after the other.
+//! Runs all cases one after the other.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::report::{Bar, Case, Report};
 use crate::timing::{Call, Clock, Plan, Times};
 use crate::{Options, codes, dense, row_sparse, small_keys};
 
-/// What the cases share.
+/// The state that the cases share.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) sizes: Sizes,
@@ -23,7 +23,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Measures a case, if it is wanted and there is time for it. `prepare` makes its values and returns its call.
+    /// Measures a case if it was requested and there is time for it. `prepare` creates its values
+    /// and returns its call.
     pub(crate) fn case(
         &mut self,
         case: &Case,
@@ -32,7 +33,7 @@ impl Bench {
         self.timed(case, Clock::Done, prepare).map(|_| ())
     }
 
-    /// The same with a clock to choose; returns the times.
+    /// Works like [`Bench::case`], with a choice of the clock. Returns the times.
     pub(crate) fn timed(
         &mut self,
         case: &Case,
@@ -48,7 +49,7 @@ impl Bench {
         }
         let plan = match clock {
             Clock::Done => self.plan,
-            // A short call, of which many are queued.
+            // A short call. Many of them are queued.
             Clock::Queued => Plan { per_group: 100, ..self.plan },
         };
         let times =
@@ -60,7 +61,8 @@ impl Bench {
         }
     }
 
-    /// The copy rate of the card: one array into half of another, for an array on its own would share the memory.
+    /// Measures the copy rate of the GPU: copies an array into half of another one. A copy to a
+    /// separate array would share the memory.
     fn copy(&mut self, name: &str) -> std::io::Result<()> {
         let names = std::mem::take(&mut self.names);
         let num_bytes = self.sizes.copy_bytes;
@@ -83,7 +85,7 @@ impl Bench {
     }
 }
 
-/// Runs what was asked for, and returns whether every case gave something.
+/// Runs the requested cases. Returns whether every case has a result.
 pub(crate) fn run(options: &Options) -> std::result::Result<bool, Box<dyn Error>> {
     let started = Instant::now();
     let card = backends().of(Device::gpu(0))?;
@@ -133,7 +135,8 @@ pub(crate) fn run(options: &Options) -> std::result::Result<bool, Box<dyn Error>
     Ok(bench.report.finish())
 }
 
-/// What the first call with a kernel costs: the driver compiles its module, unless it finds it in its cache.
+/// Measures the first call of each kernel, for which the driver compiles the module unless it is in
+/// the driver's cache.
 fn first_calls(report: &mut Report) -> std::io::Result<()> {
     type FirstCall = fn() -> Result<()>;
     let calls: [(&str, FirstCall); 5] = [

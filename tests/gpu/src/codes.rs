@@ -1,4 +1,4 @@
-//! Compression: one kernel alone, and a push that compresses.
+//! Compression: single kernels, and pushes with compression.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const BAR: Bar = Bar::Share(0.80);
 pub(crate) fn run(bench: &mut Bench) -> io::Result<()> {
     for (name, per_byte) in [("2bit", 4), ("1bit", 8)] {
         let len = bench.sizes.len(12);
-        // The gradient is read, the residual both, the codes written.
+        // Reads the gradient, reads and writes the residual, writes the codes.
         let case = Case::new(format!("quantize_{name}"), 12 * len + len / per_byte, BAR).of(len, 1);
         let note = "the kernel alone";
         bench.case(&case.noted(note), |random, sizes| {
@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &mut Bench) -> io::Result<()> {
         bench.case(&case.of(len, 1).noted(note), |random, sizes| {
             kernel(name, Kernel::Dequantize, random, sizes)
         })?;
-        // Both, one after the other.
+        // A push quantizes, then dequantizes.
         let num_bytes = 16 * len + 2 * len / per_byte;
         let case = Case::new(format!("push_{name}"), num_bytes, BAR).of(len, 1);
         bench.case(&case, |random, sizes| push(name, len, random, sizes))?;
@@ -53,7 +53,7 @@ enum Kernel {
     Dequantize,
 }
 
-/// A gradient or a sum, residuals and codes.
+/// The buffers of a kernel: a gradient or a sum, residuals and codes.
 struct Set {
     value: Arc<dyn Storage>,
     residual: Arc<dyn Storage>,

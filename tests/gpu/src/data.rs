@@ -1,42 +1,42 @@
-//! Values on the card: random numbers, for a card computes faster on zeros.
+//! Values on the GPU. They are random, because a GPU computes faster on zeros.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 
 use kvstore::{DType, Device, NDArray, Result, TensorSpec, from_bytes, random};
 
-/// Where everything is.
+/// The device of all values.
 pub(crate) const CARD: Device = Device::gpu(0);
 
-/// How large things are.
+/// The sizes of values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// What a call reads and writes together, at least 256 MiB where numbers are to mean something.
+    /// The bytes that a call reads and writes together. At least 256 MiB for meaningful times.
     pub(crate) set_bytes: usize,
-    /// How many such sets there are: what comes round again has long left the caches.
+    /// The number of sets of this size. With several sets in turn, no cache helps.
     pub(crate) sets: usize,
-    /// The copy that everything is compared with.
+    /// The bytes of the copy that all cases are compared with.
     pub(crate) copy_bytes: usize,
-    /// The rows of an embedding.
+    /// The number of rows of the embedding.
     pub(crate) rows: usize,
-    /// Small keys of one call.
+    /// The number of small keys in a call.
     pub(crate) keys: usize,
 }
 
 impl Sizes {
     pub(crate) const FULL: Self =
         Self { set_bytes: 512 << 20, sets: 3, copy_bytes: 1 << 30, rows: 1 << 20, keys: 4096 };
-    /// To see that everything works.
+    /// Sizes for a functional test.
     pub(crate) const SMALL: Self =
         Self { set_bytes: 192 << 10, sets: 3, copy_bytes: 1 << 20, rows: 1 << 10, keys: 64 };
 
-    /// Returns the elements of a value when so many bytes per element make a set.
+    /// Returns the number of elements of a value, if a set has this number of bytes per element.
     pub(crate) fn len(&self, bytes_per_element: usize) -> usize {
         (self.set_bytes / bytes_per_element).next_multiple_of(1024)
     }
 }
 
-/// Random bytes of the host, from which values are made.
+/// Random bytes on the host, the contents of values.
 #[derive(Debug)]
 pub(crate) struct Random {
     /// The same numbers in each dtype.
@@ -45,7 +45,7 @@ pub(crate) struct Random {
 }
 
 impl Random {
-    /// Makes enough for the largest value.
+    /// Returns enough numbers for the largest value.
     pub(crate) fn new(sizes: &Sizes) -> Result<Self> {
         random::seed(1);
         let len = sizes.set_bytes / 5;
@@ -56,13 +56,13 @@ impl Random {
         Ok(Self { of_dtypes, next: Cell::new(0) })
     }
 
-    /// Returns some of the bytes, others at each call; all of them over and over where they are not enough.
+    /// Returns some of the bytes, other ones at each call. Repeats the bytes if there are too few.
     pub(crate) fn bytes(&self, dtype: DType, num_bytes: usize) -> Cow<'_, [u8]> {
         let of_dtype = self.of_dtypes.iter().find(|(found, _)| *found == dtype);
         let bytes = of_dtype.map_or(&[][..], |(_, bytes)| bytes);
         let room = bytes.len().saturating_sub(num_bytes) / 256 + 1;
         let start = self.next.get() % room * 256;
-        // Far from it, and not the same again soon.
+        // Far away, and not at the same place again soon.
         self.next.set(self.next.get() + 7919);
         if let Some(bytes) = bytes.get(start..start + num_bytes) {
             return bytes.into();
@@ -72,19 +72,19 @@ impl Random {
         longer.into()
     }
 
-    /// Returns an array on the card.
+    /// Returns an array on the GPU.
     pub(crate) fn array(&self, len: usize, dtype: DType) -> Result<NDArray> {
         self.shaped(&[len], dtype)
     }
 
-    /// Returns an array of this shape on the card.
+    /// Returns an array of this shape on the GPU.
     pub(crate) fn shaped(&self, shape: &[usize], dtype: DType) -> Result<NDArray> {
         let num_bytes = shape.iter().product::<usize>() * dtype.size();
         from_bytes(&self.bytes(dtype, num_bytes), TensorSpec::new(shape, dtype), CARD)
     }
 }
 
-/// A sequence of numbers that look random; `peers.py` has the same one.
+/// A sequence of pseudo-random numbers. `peers.py` has the same one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence(u64);
 
@@ -101,7 +101,8 @@ impl Sequence {
     }
 }
 
-/// Returns the elements of small keys: as many of 64 as of 64 thousand.
+/// Returns the lengths of small keys, from 64 to 131071 elements. Small and large lengths are
+/// equally frequent on a logarithmic scale.
 pub(crate) fn small_lengths(count: usize) -> Vec<usize> {
     let mut sequence = Sequence::new(1);
     let mut length = || {

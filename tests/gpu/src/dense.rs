@@ -1,4 +1,4 @@
-//! Whole values: sums, steps of optimizers, pulls.
+//! Dense values: sums, optimizer steps, pulls.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use crate::data::{CARD, Random, Sizes};
 use crate::report::{Bar, Case};
 use crate::timing::Call;
 
-/// Values that a pull goes into.
+/// The number of outputs of a pull.
 const NUM_OUTS: usize = 8;
 
-/// The sum of 2 to 16 values.
+/// Measures sums of 2 to 16 values.
 pub(crate) fn sums(bench: &mut Bench) -> io::Result<()> {
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for num_values in [2, 4, 8, 16] {
@@ -30,7 +30,7 @@ pub(crate) fn sums(bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
-/// Optimizers, and how many values of state they have.
+/// Returns the optimizers with their numbers of state tensors.
 fn optimizers() -> Result<Vec<(&'static str, Optimizer, usize)>> {
     let momentum = |name| Optimizer::new(name)?.with("momentum", 0.9);
     Ok(vec![
@@ -49,7 +49,7 @@ fn optimizers() -> Result<Vec<(&'static str, Optimizer, usize)>> {
     ])
 }
 
-/// A step of each optimizer on one gradient of `f32`.
+/// Measures a step of each optimizer with one gradient in `f32`.
 pub(crate) fn steps(bench: &mut Bench) -> io::Result<()> {
     for (name, optimizer, num_states) in optimizers().map_err(io::Error::other)? {
         let per_element = 4 * (1 + 2 + 2 * num_states);
@@ -63,10 +63,10 @@ pub(crate) fn steps(bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
-/// Layer-wise steps. They read weight and gradient twice, because they need the norms first. The host waits
-/// between the two passes.
+/// Measures layer-wise steps. They read weight and gradient twice, because they need the norms
+/// first. The host waits between the two passes.
 pub(crate) fn layer_wise_steps(bench: &mut Bench) -> io::Result<()> {
-    // What the first pass reads; the second pass is a step like any other.
+    // The number of tensors that the first pass reads. The second pass is a step like any other.
     for (name, momentum, measured, num_states) in [("lars", 0.9, 2, 1), ("lamb", 0.0, 4, 2)] {
         let per_element = 4 * (measured + 1 + 2 + 2 * num_states);
         let len = bench.sizes.len(per_element);
@@ -82,14 +82,15 @@ pub(crate) fn layer_wise_steps(bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
-/// The same on halves, whose weights have a master copy of `f32`, as their state is.
+/// Measures steps of half-precision weights, whose master copy and states are in `f32`.
 pub(crate) fn mixed_steps(bench: &mut Bench) -> io::Result<()> {
     for (name, optimizer, num_states) in optimizers().map_err(io::Error::other)? {
         if !["sgd", "momentum", "adam", "adamw"].contains(&name) {
             continue;
         }
         for dtype in [DType::F16, DType::Bf16] {
-            // The gradient is read and the weight written, the master copy and the state both.
+            // Reads the gradient, writes the weight, reads and writes the master copy and the
+            // states.
             let per_element = 2 + 2 + 8 + 8 * num_states;
             let len = bench.sizes.len(per_element);
             let case = Case::new(format!("{name}_{dtype}"), per_element * len, Bar::Share(0.85));
@@ -102,7 +103,7 @@ pub(crate) fn mixed_steps(bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
-/// Eight gradients and Adam in one pass, and as a sum and a step apart.
+/// Measures the sum of eight gradients with a step of Adam, in one pass and as separate calls.
 pub(crate) fn fused(bench: &mut Bench) -> io::Result<()> {
     let (num_values, dtype) = (8, DType::F32);
     let (fused, apart) = (4 * (8 + 6), 4 * (8 + 1 + 1 + 6));
@@ -125,7 +126,7 @@ pub(crate) fn fused(bench: &mut Bench) -> io::Result<()> {
     })
 }
 
-/// What a pull into many arrays does, and beside it what a copy and a fill cost.
+/// Measures a pull into many arrays, and beside it a copy and a fill.
 pub(crate) fn pulls(bench: &mut Bench) -> io::Result<()> {
     let dtype = DType::F32;
     let len = bench.sizes.len(4 * (1 + NUM_OUTS));
@@ -162,7 +163,7 @@ pub(crate) fn pulls(bench: &mut Bench) -> io::Result<()> {
     })
 }
 
-/// Pushes of some values to a key of its own for each set.
+/// A push with some values. Each set has its own key.
 #[derive(Debug)]
 struct Pushes {
     len: usize,
@@ -171,7 +172,7 @@ struct Pushes {
     optimizer: Option<Optimizer>,
 }
 
-/// The same, ready.
+/// A push that is ready to run.
 #[derive(Debug)]
 struct Ready {
     store: Store,

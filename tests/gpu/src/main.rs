@@ -1,10 +1,11 @@
-//! What the store does on a GPU, beside the card's own copy rate: sums, steps, pulls, codes, rows, many small keys.
+//! Measures the store on a GPU, beside the GPU's own copy rate: sums, steps, pulls, codes, rows,
+//! many small keys.
 //!
 //! `kvstore-gpu-bench [--small] [--first-calls] [--json FILE] [--seconds N] [NAME..]`
 //!
-//! Calls go through the store, as a user's do, and are queued one after the other; the clock stops when all of them are
-//! done. `NAME` is how the names of the cases begin that are wanted. `--small` is for a driver that is emulated: it
-//! shows that everything works, and its numbers mean nothing.
+//! Calls go through the store, as in a user's program. They are queued one after the other, and the
+//! clock stops when all of them are complete. `NAME` is the beginning of the names of the cases to
+//! run. `--small` is for an emulated driver: a functional test, whose times mean nothing.
 
 mod bench;
 mod codes;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use data::Sizes;
 
-/// What was asked for on the command line.
+/// The options on the command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     sizes: Sizes,

@@ -1,4 +1,4 @@
-//! What is told: a line of JSON for each case as it comes, and a table.
+//! The report: a line of JSON per case as it completes, and a table.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,26 +8,26 @@ use serde_json::{Value, json};
 
 use crate::timing::Times;
 
-/// What a case has to reach.
+/// The required result of a case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bar {
     None,
-    /// Of the copy rate.
+    /// A share of the copy rate.
     Share(f64),
-    /// Seconds of a call, or less.
+    /// The largest number of seconds of a call.
     Seconds(f64),
 }
 
-/// What a row is about.
+/// The description of a case.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// What a call reads and writes at least; 0 where that says nothing.
+    /// The bytes that a call must read and write at least, or 0 if the rate has no meaning.
     pub(crate) num_bytes: usize,
     pub(crate) bar: Bar,
-    /// For people, and where the name does not say it.
+    /// An explanation for readers, if the name needs one.
     pub(crate) note: &'static str,
-    /// What `peers.py` needs to do the same: the elements of a value, and how many values there are.
+    /// For `peers.py`: the number of elements of a value.
     pub(crate) len: usize,
     pub(crate) num_values: usize,
 }
@@ -46,13 +46,13 @@ impl Case {
     }
 }
 
-/// Where results go.
+/// The destination of the results.
 #[derive(Debug)]
 pub(crate) struct Report {
     file: Option<File>,
-    /// Bytes per second of a copy, once it is known.
+    /// The bytes per second of a copy, once measured.
     pub(crate) copy_rate: Option<f64>,
-    /// Whether times mean something, so that bars are reached or missed.
+    /// Whether the times are meaningful, so that they are compared with the bars.
     is_judged: bool,
     missed: Vec<String>,
     failed: Vec<String>,
@@ -73,7 +73,7 @@ impl Report {
         Ok(())
     }
 
-    /// Prints the first line of the table.
+    /// Prints the head of the table.
     pub(crate) fn head() {
         println!(
             "{:<28} {:>10} {:>10} {:>10} {:>8} {:>6} {:>8}",
@@ -81,7 +81,7 @@ impl Report {
         );
     }
 
-    /// Tells what a case has given.
+    /// Reports the result of a case.
     pub(crate) fn row(&mut self, case: &Case, times: &Times) -> io::Result<()> {
         let rate = bytes(case.num_bytes) / times.median;
         let share = self.copy_rate.map(|copy| rate / copy).filter(|_| case.num_bytes > 0);
@@ -127,14 +127,14 @@ impl Report {
         }))
     }
 
-    /// Tells why a case has given nothing.
+    /// Reports the reason why a case has no result.
     pub(crate) fn failure(&mut self, name: &str, why: &str) -> io::Result<()> {
         println!("{name:<28} {why}");
         self.failed.push(name.to_owned());
         self.line(&json!({"case": name, "error": why}))
     }
 
-    /// Tells how many bars were missed, and returns whether every case gave something.
+    /// Prints the missed bars. Returns whether every case has a result.
     pub(crate) fn finish(&self) -> bool {
         for (what, names) in [("missed", &self.missed), ("no result", &self.failed)] {
             if !names.is_empty() {

@@ -1,4 +1,4 @@
-//! Values of rows: an embedding of which a call touches some.
+//! Row-sparse values: calls touch some rows of an embedding.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use crate::bench::Bench;
 use crate::data::{Random, Sequence, Sizes};
 use crate::report::{Bar, Case};
 
-/// Floats of a row.
+/// The number of floats in a row.
 const WIDTH: usize = 128;
-/// A value has one row of so many.
+/// A value has one of this many rows.
 const ONE_OF: usize = 8;
 const NUM_VALUES: usize = 4;
 const BAR: Bar = Bar::Share(0.75);
@@ -51,7 +51,7 @@ pub(crate) fn run(bench: &mut Bench) -> io::Result<()> {
     })
 }
 
-/// Returns one row number of each few, ascending.
+/// Returns pseudo-random ascending row indices, one of each `ONE_OF` rows.
 fn ids(sizes: &Sizes, seed: usize) -> Vec<i64> {
     let mut sequence = Sequence::new(seed as u64);
     let first = (0..sizes.rows).step_by(ONE_OF);

@@ -1,4 +1,4 @@
-//! Many small keys in one call, and one alone.
+//! Calls with many small keys, and with one.
 
 use std::io;
 
@@ -9,9 +9,9 @@ use crate::data::small_lengths;
 use crate::report::{Bar, Case, bytes};
 use crate::timing::Clock;
 
-/// What a call may take beyond what its bytes take.
+/// The seconds that a call may take in addition to the time for its bytes.
 const LAUNCH: f64 = 10e-6;
-/// What the host may take for a push of one key of 4 KiB.
+/// The seconds that the host may take for a push of one key of 4 KiB.
 const HOST: f64 = 12e-6;
 
 pub(crate) fn run(bench: &mut Bench) -> io::Result<()> {

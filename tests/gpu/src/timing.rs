@@ -1,47 +1,47 @@
-//! How calls are timed.
+//! Measures the time of calls.
 
 use std::time::{Duration, Instant};
 
 use kvstore::{Result, synchronize};
 
-/// A call; it gets the number of its turn, and goes round between its buffers by it.
+/// A call. It gets the number of its turn, which selects its buffers.
 pub(crate) type Call = Box<dyn FnMut(usize) -> Result<()>>;
 
-/// Calls that are not timed.
+/// The number of calls before the measurement.
 const WARM_UP: usize = 5;
 
-/// When the clock stops.
+/// The moment when the clock stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// All work is done.
+    /// When all work is complete.
     Done,
-    /// All work is queued: what the host pays.
+    /// When all work is queued. Measures the time of the host.
     Queued,
 }
 
-/// How much is measured.
+/// The extent of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Every group is one number, from which the median comes.
+    /// The number of groups. Each gives one time, and the result is their median.
     pub(crate) groups: usize,
-    /// The calls of a group, which are queued one after the other.
+    /// The number of calls in a group. They are queued one after the other.
     pub(crate) per_group: usize,
-    /// About how long it may take. Slow calls are made less often.
+    /// The approximate time limit. Slow calls run less often.
     pub(crate) at_most: Duration,
 }
 
-/// Seconds of a call.
+/// The seconds per call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) median: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// How many were timed.
+    /// The number of calls that were timed.
     pub(crate) calls: usize,
 }
 
 impl Plan {
-    /// Times a call: each group is queued as a whole, and waited for once.
+    /// Times a call. Queues all calls of a group, then waits once.
     pub(crate) fn time(&self, clock: Clock, call: &mut Call) -> Result<Times> {
         let mut turns = 0..;
         let mut group = |count: usize| -> Result<f64> {
@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-/// Returns the middle of numbers that ascend.
+/// Returns the median of ascending numbers.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match (sorted.get(middle.wrapping_sub(1)), sorted.get(middle)) {
