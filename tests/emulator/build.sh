@@ -1,7 +1,9 @@
 #!/bin/sh
-# build.sh [FOLDER]   builds the emulated driver with all kernels as FOLDER/libcuda.so, and prints FOLDER.
+# build.sh [FOLDER] builds the emulated driver with all kernels as FOLDER/libcuda.so, and prints
+# FOLDER.
 #
-# Programs find it with LD_LIBRARY_PATH=FOLDER, or load it by its path before they search for a driver.
+# Programs find the driver with LD_LIBRARY_PATH=FOLDER, or load it by its path before they look for
+# one.
 set -eu
 driver=$(cd "$(dirname "$0")/driver" && pwd)
 root=$(cd "$driver/../../.." && pwd)
@@ -11,10 +13,10 @@ folder=$(cd "$folder" && pwd)
 library=$folder/libcuda.so
 
 if [ ! -f "$library" ] || [ -n "$(find "$driver" "$root/kvstore-cuda/kernels" "$0" -newer "$library" | head -n 1)" ]; then
-    # Several may build at once: the last one stays.
+    # Several builds may run at once. The last one replaces the others.
     work=$(mktemp -d "$folder/build.XXXXXX")
     trap 'rm -rf "$work"' EXIT
-    # A compiler cannot know that every sum has an addend.
+    # Silences a warning: the compiler cannot know that every sum has an addend.
     compile() {
         # shellcheck disable=SC2086 # options
         ${CXX:-c++} -std=c++17 -O2 -fPIC -ffp-contract=off -DKV_EMULATED -Wall -Wextra -Wno-unknown-pragmas \
@@ -26,7 +28,7 @@ if [ ! -f "$library" ] || [ -n "$(find "$driver" "$root/kvstore-cuda/kernels" "$
         jobs="$jobs $!"
     done
     for job in $jobs; do wait "$job"; done
-    # nodelete: a program that only searches for a driver unloads it, which would lose queued work.
+    # nodelete: a program that only looks for a driver unloads it, which would lose queued work.
     # shellcheck disable=SC2086 # options
     ${CXX:-c++} -shared ${CXXFLAGS:-} -Wl,-soname,libcuda.so -Wl,-Bsymbolic -Wl,-z,nodelete "$work"/*.o -ldl -pthread \
         -o "$work/libcuda.so"

@@ -1,4 +1,4 @@
-// What every part of the emulated driver needs: results, chance, and an end that says why.
+// The basics of the emulated driver: results, random numbers, and the end of the process.
 #pragma once
 
 #include <cstddef>
@@ -33,12 +33,12 @@ enum Result : int {
 #undef KV_RESULT
 };
 
-// Numbers that look random, the same ones for the same seed.
+// Pseudo-random numbers, the same for the same seed.
 class Chance {
   public:
     void seed(u64 number);
     u64 first_seed() const { return first; }
-    // Below a number that is not 0.
+    // Returns a number below `end`, which is not 0.
     u32 below(u32 end);
 
   private:
@@ -47,5 +47,5 @@ class Chance {
 
 extern Chance chance;
 
-// Says why to people, with the seed, and ends the process.
+// Prints the message and the seed, and ends the process.
 [[noreturn]] void die(const char *format, ...) __attribute__((format(printf, 1, 2)));

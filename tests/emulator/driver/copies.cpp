@@ -1,9 +1,9 @@
-// The driver's functions about memory: what is allocated, copied and set.
+// The driver's functions that allocate, copy and set memory.
 #include <cstring>
 
 #include "driver.h"
 
-// Bytes that a copy reads or writes when its turn has come: of a block, which must still be there.
+// Bytes that a copy reads or writes when it runs. Their block must then still exist.
 struct Bytes {
     u8 *address = nullptr;
     size_t size = 0;
@@ -16,12 +16,12 @@ struct Bytes {
     }
 };
 
-// Whether a context may use the memory of a place.
+// Returns whether a context may use the memory of a place.
 static bool may_use(const Context *context, int place) {
     return place == context->device || context->peers.count(place) > 0;
 }
 
-// Finds bytes of a device that is that of the context, or a peer of it if that will do.
+// Finds bytes of the context's device or, if `or_peer` is set, of one of its peers.
 static bool find_bytes(const Driver &driver, u64 address, size_t size, const Context *context, bool or_peer,
                        Bytes &bytes) {
     bytes.address = (u8 *)address;
@@ -32,7 +32,7 @@ static bool find_bytes(const Driver &driver, u64 address, size_t size, const Con
     return or_peer ? may_use(context, block->place) : block->place == context->device;
 }
 
-// Finds bytes of the host. Those that a driver has not given are pageable, and have no block.
+// Finds bytes of the host. Memory that the driver has not allocated is pageable and has no block.
 static bool find_host_bytes(const Driver &driver, const void *address, size_t size, Bytes &bytes) {
     bytes.address = (u8 *)const_cast<void *>(address);
     bytes.size = size;
@@ -76,7 +76,7 @@ Result cuMemFree_v2(u64 address) {
         if (!block || block->place == HOST) return CUDA_ERROR_INVALID_VALUE;
         Context &owner = driver.contexts[(size_t)block->place];
         driver.wait_for(&owner);
-        // Others were let in.
+        // Other threads may have run meanwhile.
         block = driver.memory.beginning_at((void *)address);
         if (!block) return CUDA_ERROR_INVALID_VALUE;
         owner.used_bytes -= block->size;
@@ -94,7 +94,7 @@ Result cuMemGetInfo_v2(size_t *free, size_t *total) {
     });
 }
 
-// Only the number of the device, which is attribute 9.
+// Supports only attribute 9, the number of the device.
 Result cuPointerGetAttribute(void *value, int attribute, u64 address) {
     return call(__func__, Needs::DRIVER, [&](Driver &driver) {
         const Block *block = driver.memory.find((void *)address, 1);
@@ -112,7 +112,7 @@ Result cuMemHostAlloc(void **address, size_t size, u32 flags) {
     });
 }
 
-// Waits for nothing, though some drivers do.
+// Does not wait, although some drivers do.
 Result cuMemFreeHost(void *address) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         const Block *block = driver.memory.beginning_at(address);

@@ -1,11 +1,11 @@
-// The driver's functions about devices and contexts.
+// The driver's functions for devices and contexts.
 #include <cstdio>
 
 #include "driver.h"
 
 static const int VERSION = 12040;
 
-// Whether a number is that of a device.
+// Returns whether a number is that of a device.
 static bool is_device(const Driver &driver, int device) { return device >= 0 && device < driver.num_devices; }
 
 extern "C" {
@@ -120,7 +120,7 @@ Result cuDevicePrimaryCtxRetain(Context **context, int device) {
     });
 }
 
-// The last release destroys what is in the context.
+// The last release destroys the contents of the context.
 Result cuDevicePrimaryCtxRelease_v2(int device) {
     return call(__func__, Needs::DRIVER, [&](Driver &driver) {
         if (!is_device(driver, device)) return CUDA_ERROR_INVALID_DEVICE;

@@ -11,7 +11,7 @@ thread_local Context *current;
 
 void Chance::seed(u64 number) {
     first = number;
-    // Small numbers have few bits, and 0 would stay 0.
+    // Mixes the number, because small numbers have few bits and 0 would stay 0.
     state = (number + 1) * 0x9e3779b97f4a7c15u;
     state = (state ^ state >> 29) | 1;
 }
@@ -51,7 +51,7 @@ Driver::Driver() {
 }
 
 Driver &Driver::get() {
-    // Never destroyed: threads may outlive the end of `main`.
+    // Never destroyed, because threads may outlive the end of `main`.
     static Driver *driver = new Driver;
     return *driver;
 }
@@ -85,7 +85,7 @@ Result Driver::enter(const char *function, Needs needs) {
     return CUDA_SUCCESS;
 }
 
-// A card is idle for some calls, slow or fast for others, and for some as good as done at once.
+// Simulates a GPU that is idle for some calls, slow or fast for others, and instant for some.
 void Driver::work_by_chance() {
     if (mood_calls == 0) {
         mood = chance.below(4);
@@ -127,20 +127,20 @@ std::shared_ptr<Stream> Driver::stream(Stream *handle) {
     return stream;
 }
 
-// For tests that try many seeds in one process.
+// Sets the seed, for tests that try many seeds in one process.
 extern "C" void kv_emulated_seed(u64 number) {
     std::lock_guard<std::mutex> lock(Driver::get().mutex);
     chance.seed(number);
 }
 
-// As KV_EMULATED_FAIL says it; without a colon nothing fails any more.
+// Makes calls fail, in the format of KV_EMULATED_FAIL. Without a colon, ends all failures.
 extern "C" void kv_emulated_fail(const char *what) {
     Driver &driver = Driver::get();
     std::lock_guard<std::mutex> lock(driver.mutex);
     driver.fail(what);
 }
 
-// The bytes that were copied from the host to devices, or from devices to the host.
+// Returns the bytes that were copied from the host to devices, or from devices to the host.
 extern "C" u64 kv_emulated_copied(int is_out) {
     Driver &driver = Driver::get();
     std::lock_guard<std::mutex> lock(driver.mutex);

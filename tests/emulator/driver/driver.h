@@ -1,4 +1,4 @@
-// The state of the emulated driver, behind one lock, and how its functions get at it.
+// The state of the emulated driver, which one lock protects, and the access of its functions to it.
 #pragma once
 
 #include <map>
@@ -12,26 +12,26 @@
 #include "memory.h"
 #include "work.h"
 
-// The primary one of a device; there are no others.
+// The primary context of a device. There are no others.
 struct Context {
     int device;
-    // How often it was retained and not released; nobody may use it when that is 0.
+    // The number of retains minus the number of releases. At 0, no one may use the context.
     u64 num_retained;
     size_t used_bytes;
-    // The devices whose memory it may use.
+    // The devices whose memory this context may use.
     std::set<int> peers;
-    // Its legacy default stream and that of a thread, made when somebody uses them. They wait for no other stream, and
-    // all threads share the latter: real ones promise more.
+    // The legacy default stream and the default stream of a thread, created at their first use.
+    // They wait for no other stream, and all threads share the latter. Real drivers guarantee more.
     std::shared_ptr<Stream> defaults[2];
 };
 
 struct Event {
     Context *context;
     bool has_timing;
-    // The end of what was in the stream when it was recorded last.
+    // The end of the work in the stream when the event was last recorded.
     Mark recorded;
     bool was_recorded;
-    // When that was reached, in milliseconds since some time.
+    // The time when that work was complete, in milliseconds from an arbitrary start.
     std::shared_ptr<double> time;
 };
 
@@ -39,7 +39,7 @@ typedef void Kernel(const void *args, u32 grid, u32 order);
 
 struct Module {
     Context *context;
-    // The kernels, and the size of their argument in bytes.
+    // The kernels, with the size of their argument in bytes.
     std::map<std::string, size_t> entries;
 };
 
@@ -52,7 +52,7 @@ struct Function {
     Kernel *kernel;
 };
 
-// Things by names that are never used again, so that one which is gone is found out.
+// Objects by handle. Handles are never reused, so a stale handle is detected.
 template <class T> class Handles {
   public:
     T *add(std::shared_ptr<T> thing) {
@@ -60,7 +60,7 @@ template <class T> class Handles {
         things[handle] = std::move(thing);
         return handle;
     }
-    // Null if there is none.
+    // Returns null if there is no such object.
     std::shared_ptr<T> find(const void *handle) const {
         auto found = things.find(handle);
         return found == things.end() ? nullptr : found->second;
@@ -76,25 +76,26 @@ template <class T> class Handles {
     uintptr_t next = 0x10000;
 };
 
-// What a function needs before it does anything.
+// The state that a function requires.
 enum class Needs { NOTHING, DRIVER, CONTEXT };
 
 class Driver {
   public:
-    // There is one, for as long as the process.
+    // Returns the driver, which lives as long as the process.
     static Driver &get();
 
-    // What every function does first: errors that somebody asked for, and perhaps some work by chance.
+    // Begins every function: returns requested errors, and may run some queued work at random.
     Result enter(const char *function, Needs needs);
-    // Lets a function fail: its name, `:`, how many calls of it succeed before, and `+` if later ones fail too.
+    // Makes a function fail. `what` is its name, `:`, the number of calls that succeed before, and
+    // `+` if all later calls fail, too.
     void fail(const char *what);
-    // Work is done until the mark is reached. Other threads are let in between.
+    // Runs work until the mark is reached. Releases the lock from time to time.
     void wait_for(const Mark &mark);
     void wait_for(const Context *context);
-    // Null if it is none.
+    // Returns null if the handle is invalid.
     Context *context_of(const void *handle);
-    // Null if it is none; 1 and 2 are the default streams of this thread's context. 0, which may be either of them, is not
-    // there.
+    // Returns null if the handle is invalid. 1 and 2 are the default streams of this thread's
+    // context. 0 is invalid, because in a real driver it may be either of them.
     std::shared_ptr<Stream> stream(Stream *handle);
 
     std::mutex mutex;
@@ -109,7 +110,7 @@ class Driver {
     Handles<Event> events;
     Handles<Module> modules;
     Handles<Function> functions;
-    // What copies between host and devices have moved: there, and back.
+    // The bytes that were copied from the host to devices, and from devices to the host.
     u64 bytes_in = 0, bytes_out = 0;
 
   private:
@@ -125,10 +126,10 @@ class Driver {
     u32 mood = 0, mood_calls = 0;
 };
 
-// The context of this thread; null if it has none.
+// The context of this thread, or null.
 extern thread_local Context *current;
 
-// The body of a function, given the driver.
+// Runs the body of a function, which receives the driver.
 template <class Body> Result call(const char *function, Needs needs, Body body) {
     Driver &driver = Driver::get();
     std::lock_guard<std::mutex> lock(driver.mutex);

@@ -1,5 +1,5 @@
-// The threads of a device one after the other on a processor, for tests. Loads and stores of 16 bytes insist on
-// being aligned, as a device does.
+// Runs the threads of a kernel one after the other on a processor, for tests. Loads and stores of
+// 16 bytes require alignment, as on a GPU.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,8 @@ static thread_local u32 kv_block, kv_grid, kv_thread;
 #define KV_GRID kv_grid
 #define KV_THREAD kv_thread
 
-// Threads begin at number `order`, and go down if that is odd: a result that depends on their order shows.
+// Threads begin at number `order`, and go down if it is odd, to detect results that depend on their
+// order.
 #define KV_KERNEL(name, Args, num_blocks)                                                                                    \
     static void name##_thread(const Args &args);                                                                       \
     extern "C" void name(const void *args, u32 grid, u32 order) {                                                      \
@@ -64,7 +65,7 @@ KV_DEVICE float widen_half(u16 bits) {
     return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-// To the nearest, to even between two.
+// Rounds to nearest, ties to even.
 KV_DEVICE u16 narrow_half(float x) {
     u32 bits = bits_of(x), sign = bits >> 16 & 0x8000u;
     float size = std::fabs(x);

@@ -5,15 +5,15 @@
 #include <cstring>
 #include <iterator>
 
-// Bytes before and after a block.
+// The number of guard bytes before and after a block.
 static const size_t MARGIN = 256;
 static const size_t MOST_FREED = 64 << 20;
-// What is in a block before and after its life: large numbers in every type, other ones.
+// The byte values of unset and of freed memory: large numbers in every type.
 static const int UNSET = 0xfb, GONE = 0xdd;
 
 typedef std::array<u8, MARGIN> Margin;
 
-// Its bytes differ, so that those of a neighbour do not pass for them.
+// The guard bytes differ from each other, so that shifted guards of a neighbour do not match.
 static Margin make_margin() {
     Margin margin;
     for (size_t n = 0; n < MARGIN; n++) margin[n] = (u8)(n * 181 + 47);
@@ -33,7 +33,7 @@ static void check_margins_of(const Block &block, const char *after) {
 
 static void check_gone(const Block &block, const char *after) {
     check_margins_of(block, after);
-    // Every byte is as the one before it.
+    // Every byte equals the one before it.
     if (block.bytes[0] == GONE && memcmp(block.bytes, block.bytes + 1, block.size - 1) == 0) return;
     for (size_t n = 0; n < block.size; n++)
         if (block.bytes[n] != GONE)

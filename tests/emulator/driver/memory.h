@@ -1,4 +1,4 @@
-// Blocks of memory, of devices and of the host, with bytes around them that nobody may change.
+// Blocks of device and host memory, with guard bytes around them.
 #pragma once
 
 #include <deque>
@@ -6,11 +6,11 @@
 
 #include "basics.h"
 
-// The place of memory that a driver has given to the host: "pinned".
+// The place of host memory that the driver has allocated: pinned memory.
 const int HOST = -1;
 
 struct Block {
-    // No two blocks have one number, though they may have one address after each other.
+    // A unique number. Two blocks may have the same address, one after the other.
     u64 number;
     u8 *bytes;
     size_t size;
@@ -19,28 +19,28 @@ struct Block {
 
 class Memory {
   public:
-    // Returns garbage, aligned to 256 bytes; null if there is no more.
+    // Returns uninitialised memory, aligned to 256 bytes, or null if there is not enough.
     u8 *allocate(int place, size_t size);
-    // The block must be there, and work on it done. Its bytes are garbage from now on.
+    // Frees a block, which must exist and have no pending work. Overwrites its bytes.
     void free(const Block *block);
-    // The block that has all bytes of a range; null if there is none.
+    // Returns the block that contains the complete range, or null.
     const Block *find(const void *address, size_t size) const;
-    // The block that begins there; null if there is none.
+    // Returns the block that begins at the address, or null.
     const Block *beginning_at(const void *address) const;
-    // Whether some bytes of a range are in a block.
+    // Returns whether a block contains any bytes of the range.
     bool touches(const void *address, size_t size) const;
-    // Frees all that is in a place.
+    // Frees all blocks of a place.
     void free_all(int place);
-    // Ends the process if a byte around a block has been changed.
+    // Ends the process if a guard byte has changed.
     void check_margins(const char *after) const;
-    // So, and if memory was written after it was freed.
+    // Works like `check_margins`, and also ends the process if freed memory was written.
     void check_all(const char *after) const;
 
   private:
     void forget_freed(size_t most);
 
     std::map<const u8 *, Block> blocks;
-    // Those that were freed last, to see whether somebody still writes to them.
+    // The blocks that were freed last, to detect later writes to them.
     std::deque<Block> freed;
     size_t freed_bytes = 0;
     u64 next_number = 1;

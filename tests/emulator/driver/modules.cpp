@@ -1,4 +1,5 @@
-// The driver's functions about kernels: found by their PTX, and run as the C++ that was made of the same sources.
+// The driver's functions for kernels. Finds kernels by their PTX, and runs the C++ version of the
+// same sources.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,7 +9,7 @@
 
 static const u32 THREADS = 256;
 
-// This library, where the kernels are too.
+// Returns this library, which also contains the kernels.
 static void *this_library() {
     Dl_info info;
     if (!dladdr((void *)&this_library, &info)) die("dladdr: the library is not found");
@@ -17,7 +18,8 @@ static void *this_library() {
     return library;
 }
 
-// The size of a kernel's one argument, which stands between parentheses; 0 if there is another number of them.
+// Returns the size of a kernel's only argument, which is between parentheses, or 0 if the kernel
+// has another number of arguments.
 static size_t argument_size(const std::string &name, const std::string &text) {
     std::string parameter = " .b8 " + name + "_param_0[";
     size_t start = text.find(parameter), first = text.find(".param .align ");
@@ -26,11 +28,11 @@ static size_t argument_size(const std::string &name, const std::string &text) {
     return strtoull(text.c_str() + start + parameter.size(), nullptr, 10);
 }
 
-// The entries of a text of PTX.
+// Reads the entries of PTX.
 static Result read_ptx(const std::string &text, std::map<std::string, size_t> &entries) {
     size_t version = text.find(".version "), target = text.find(".target ");
     if (version == std::string::npos || target == std::string::npos) return CUDA_ERROR_INVALID_PTX;
-    // What this version of the driver knows.
+    // The newest PTX version that this version of the driver supports.
     if (strtod(text.c_str() + version + 9, nullptr) > 8.4) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
     if (text.compare(version, 13, ".version 8.0\n") != 0) return CUDA_ERROR_INVALID_PTX;
     if (text.compare(target, 14, ".target sm_70\n") != 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
@@ -109,7 +111,7 @@ Result cuLaunchKernel(Function *handle, u32 grid, u32 grid_y, u32 grid_z, u32 bl
             return CUDA_ERROR_INVALID_VALUE;
         if (shared_bytes != 0 || !arguments || !arguments[0] || extra) return CUDA_ERROR_INVALID_VALUE;
         if (grid >= 1u << 23) die("cuLaunchKernel: %u blocks are more than can be emulated", grid);
-        // Words of 8 bytes, to which the argument is aligned.
+        // Words of 8 bytes, because the argument is aligned to them.
         std::vector<u64> argument((function->num_bytes + 7) / 8);
         memcpy(argument.data(), arguments[0], function->num_bytes);
         driver.queue.add(stream, Work{[&driver, function, grid, argument = std::move(argument)] {

@@ -1,9 +1,9 @@
-// The driver's functions about streams and events.
+// The driver's functions for streams and events.
 #include <chrono>
 
 #include "driver.h"
 
-// Does some work, and says whether a mark is reached then.
+// Runs some work. Returns whether the mark is then reached.
 static Result query(Driver &driver, const Mark &mark) {
     if (!mark.is_reached()) driver.queue.do_any();
     return mark.is_reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -28,7 +28,7 @@ Result cuStreamCreate(Stream **handle, u32 flags) { return create_stream(__func_
 
 Result cuStreamCreateWithPriority(Stream **handle, u32 flags, int) { return create_stream(__func__, handle, flags); }
 
-// What is in the stream is done all the same.
+// The remaining work of the stream still runs.
 Result cuStreamDestroy_v2(Stream *handle) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         if (!driver.streams.find(handle)) return CUDA_ERROR_INVALID_HANDLE;
@@ -105,7 +105,7 @@ Result cuEventSynchronize(Event *handle) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         auto event = driver.events.find(handle);
         if (!event) return CUDA_ERROR_INVALID_HANDLE;
-        // As it is now: others may record it again.
+        // Copies the mark, because other threads may record the event again.
         driver.wait_for(Mark(event->recorded));
         return CUDA_SUCCESS;
     });

@@ -41,10 +41,10 @@ bool Queue::do_any() {
     return true;
 }
 
-// The stream whose first work has to be done before a mark can be reached.
+// Returns the stream whose next work must run before a mark can be reached.
 static std::shared_ptr<Stream> needed_for(const Mark &mark) {
     std::shared_ptr<Stream> stream = mark.stream;
-    // Work waits only for what was enqueued before it, so this ends.
+    // Work waits only for work that was enqueued before it, so this loop ends.
     for (;;) {
         if (stream->works.empty()) die("deadlock: somebody waits for what nobody will do");
         const Mark &after = stream->works.front().after;

@@ -1,4 +1,5 @@
-// Streams: queues of work, which is done when somebody waits for it, or by chance, and in any order they allow.
+// Streams: queues of work. Work runs when somebody waits for it, or at random, in any permitted
+// order.
 #pragma once
 
 #include <deque>
@@ -11,7 +12,7 @@
 struct Context;
 struct Stream;
 
-// The end of some work in a stream; that of none is reached.
+// The end of some work in a stream. Without work, it is reached.
 struct Mark {
     std::shared_ptr<Stream> stream;
     u64 number = 0;
@@ -21,7 +22,7 @@ struct Mark {
 
 struct Work {
     std::function<void()> run;
-    // What has to be reached before.
+    // The mark that must be reached before.
     Mark after;
 };
 
@@ -34,13 +35,13 @@ struct Stream {
 class Queue {
   public:
     void add(const std::shared_ptr<Stream> &stream, Work work);
-    // The end of what is in a stream now.
+    // Returns the end of the current work of a stream.
     Mark end_of(const std::shared_ptr<Stream> &stream) const;
-    // The ends of all streams of a context that have work.
+    // Returns the ends of all streams of a context that have work.
     std::vector<Mark> ends_of(const Context *context) const;
-    // Does the work of some stream, if there is any.
+    // Runs the next work of some stream. Returns false if there is none.
     bool do_any();
-    // Does some work, in the end that which is needed for a mark that is not reached.
+    // Runs some work. Repeated calls eventually run the work that an unreached mark needs.
     enum class Way { ANY, ONLY_NEEDED, OTHERS_FIRST };
     void do_one(const Mark &mark, Way way);
 

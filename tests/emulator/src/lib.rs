@@ -1,5 +1,5 @@
-//! An emulated NVIDIA driver with two devices, for tests on machines without a card. Its C++ sources
-//! are in `driver/`; `build.sh` compiles them together with the kernels.
+//! An emulated NVIDIA driver with two devices, for tests on machines without a GPU. Its C++ sources
+//! are in `driver/`. `build.sh` compiles them together with the kernels.
 //!
 //! It executes queued work late, in any order that streams and events allow, so that a missing wait
 //! shows as wrong bits. Environment variables:
@@ -8,7 +8,7 @@
 //! - `KV_EMULATED_MEMORY`: bytes of each device (1 GiB)
 //! - `KV_EMULATED_PEERS`: 0 forbids access to the memory of other devices
 //! - `KV_EMULATED_SEED`: the seed of the order of work (the time)
-//! - `KV_EMULATED_FAIL`: calls that fail, as for [`fail`]
+//! - `KV_EMULATED_FAIL`: calls that fail, in the format of [`fail`]
 
 #![expect(unsafe_code, reason = "loads a library and calls two of its functions")]
 
@@ -19,19 +19,19 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// Builds the driver if its sources have changed, and loads it for the rest of the process. Call this
-/// before anything in the process searches for a driver.
+/// Builds the driver if its sources have changed, and loads it for the rest of the process. Call
+/// this before any code of the process looks for a driver.
 ///
 /// # Errors
-/// The message of the compiler or the loader.
+/// - The message of the compiler or the loader.
 pub fn load() -> Result<(), String> {
     library().map(|_| ())
 }
 
-/// Sets the seed of the order of work. The same seed gives the same calls the same order.
+/// Sets the seed of the order of work. With the same seed, the same calls run in the same order.
 ///
 /// # Errors
-/// As [`load`].
+/// - Those of [`load`].
 pub fn seed(seed: u64) -> Result<(), String> {
     let name = b"kv_emulated_seed";
     // SAFETY: the library has a function of this name and type.
@@ -42,11 +42,11 @@ pub fn seed(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes calls of a driver function fail: `cuMemAlloc_v2:3` the fourth call from now on,
+/// Makes calls of a driver function fail. `cuMemAlloc_v2:3` is the fourth call from now on,
 /// `cuMemAlloc_v2:3+` the fourth and all later ones. An empty string ends all failures.
 ///
 /// # Errors
-/// As [`load`].
+/// - Those of [`load`].
 pub fn fail(what: &str) -> Result<(), String> {
     let text = CString::new(what).map_err(|error| error.to_string())?;
     let name = b"kv_emulated_fail";
@@ -58,10 +58,10 @@ pub fn fail(what: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the folder of the driver, for `LD_LIBRARY_PATH` of another process.
+/// Returns the folder of the driver, for the `LD_LIBRARY_PATH` of another process.
 ///
 /// # Errors
-/// The message of the compiler.
+/// - The message of the compiler.
 pub fn folder() -> Result<&'static Path, String> {
     static FOLDER: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOLDER.get_or_init(build).as_deref().map_err(Clone::clone)
@@ -86,8 +86,8 @@ fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let load = || {
         let path = folder()?.join("libcuda.so");
-        // SAFETY: the library is built from `driver/`; its constructors and destructors use only its own
-        // memory.
+        // SAFETY: the library is built from `driver/`; its constructors and destructors use only
+        // its own memory.
         unsafe { Library::new(path) }.map_err(|error| error.to_string())
     };
     LIBRARY.get_or_init(load).as_ref().map_err(Clone::clone)

@@ -1,4 +1,4 @@
-//! The copy that the store's bandwidth is compared with: every core, nothing but bytes.
+//! The copy whose bandwidth is compared with the store's. It uses all cores.
 
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
@@ -7,20 +7,20 @@ use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Floats per piece of the block copy: 1 MiB, many pieces per core, so that a core which is late
-/// does less.
+/// The floats per piece of the block copy: 1 MiB. There are many pieces per core, so a slow core
+/// copies fewer.
 const PIECE: usize = 1 << 18;
-/// Floats per block of the block copy: 8 KiB, a quarter of the first-level cache. The C library
-/// copies so little with plain stores; a long piece it may copy around the caches.
+/// The floats per block of the block copy: 8 KiB, a quarter of the first-level cache. The C library
+/// copies such short blocks with plain stores; a long piece may bypass the caches.
 const BLOCK: usize = 1 << 11;
 
-/// Copies one long piece per core: the C library's `memcpy` at its best.
+/// Copies one long piece per core with the C library's `memcpy`.
 pub(crate) fn pieces(dst: &mut [f32], src: &[f32]) {
     let piece = dst.len().div_ceil(cores()).next_multiple_of(BLOCK).max(BLOCK);
     in_parallel(dst, src, piece, |dst, src| dst.copy_from_slice(src));
 }
 
-/// Copies block by block.
+/// Copies in short blocks.
 pub(crate) fn blocks(dst: &mut [f32], src: &[f32]) {
     in_parallel(dst, src, PIECE, |dst, src| {
         for (dst, src) in dst.chunks_mut(BLOCK).zip(src.chunks(BLOCK)) {

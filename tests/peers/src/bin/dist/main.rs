@@ -1,13 +1,16 @@
-//! A worker of ours for `dist.py`: it connects to the driver (`KVSTORE_PEERS`, host and port), says its rank, and does what
-//! the driver's lines ask for. Its answers are lines of JSON.
+//! A worker for `dist.py`. It connects to the driver (`KVSTORE_PEERS`, host and port), sends its
+//! rank, and executes the driver's lines. Its answers are lines of JSON.
 //!
-//! - `init NAME SHAPE..`: keys with these shapes, `64x3x7x7`
-//! - `rounds NAME list|keys WARM COUNT`: so many rounds of push, SGD and pull after others that do not count; seconds of each
-//! - `overlap NAME wait|work SECONDS COUNT`: what of a transfer hides behind computation ([`overlap`])
+//! - `init NAME SHAPE..`: initialises keys with these shapes, such as `64x3x7x7`
+//! - `rounds NAME list|keys WARM COUNT`: runs rounds of push, SGD and pull, of which the first WARM
+//!   are not timed; answers the seconds of each other round
+//! - `overlap NAME wait|work SECONDS COUNT`: measures how much of a transfer overlaps with
+//!   computation ([`overlap`])
 //! - `save NAME PATH`: writes the floats that were pulled last
 //! - `end`
 //!
-//! With `wire` as its argument it is no worker but two threads that move the same bytes over loopback ([`wire`]).
+//! With the argument `wire`, it is not a worker, but two threads that exchange the same bytes over
+//! loopback ([`wire`]).
 #![allow(missing_docs, reason = "a program")]
 
 mod overlap;
@@ -24,15 +27,15 @@ use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result,
 use overlap::Kind;
 use wire::Wire;
 
-/// Powers of two, and values are multiples of 1 / 1024: every sum and step is exact, in any order.
+/// A power of two. Values are multiples of 1 / 1024, so every sum and step is exact, in any order.
 const LEARNING_RATE: f64 = 1.0 / 16.0;
 
-/// Keys of the store, what this rank pushes to them and where it pulls them to.
+/// The keys of the store, with the values that this rank pushes and the outputs of its pulls.
 struct Workload {
     name: String,
     pushed: Pairs,
     pulled: Pairs,
-    /// The same, key by key.
+    /// The same, one pair of lists for each key.
     each: Vec<(Pairs, Pairs)>,
 }
 
@@ -58,7 +61,7 @@ impl Workload {
         Ok(Self { name: name.to_owned(), pushed, pulled, each })
     }
 
-    /// Pushes and pulls the lists, or key by key, the first ones being the most urgent.
+    /// Pushes and pulls the lists, or key by key. The first keys have the highest priority.
     fn round(&self, store: &Store, mode: &str) -> Result<()> {
         match mode {
             "list" => {
@@ -88,14 +91,14 @@ impl Workload {
     }
 }
 
-/// Returns floats that the driver can compute too.
+/// Returns floats that the driver can compute, too.
 fn pattern(len: usize, seed: usize) -> Vec<f32> {
     #[allow(clippy::cast_precision_loss, reason = "below 31")]
     let number = |index: usize| ((7 * index + 13 * seed) % 31) as f32 - 15.0;
     (0..len).map(|index| number(index) / 1024.0).collect()
 }
 
-/// Returns the seconds of each round but the first ones.
+/// Returns the seconds of each round after the first `warm` ones.
 fn timed(warm: usize, count: usize, mut round: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
     (0..warm).try_for_each(|_| round())?;
     let mut seconds = Vec::with_capacity(count);
@@ -148,7 +151,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T> {
     text.parse().map_err(|_| Error::InvalidArgument(format!("`{text}` is no number")))
 }
 
-/// Answers the driver's lines until it says `end`, or is gone.
+/// Answers the driver's lines until it sends `end` or closes the connection.
 fn serve(
     driver: &TcpStream,
     rank: usize,

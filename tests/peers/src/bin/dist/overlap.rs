@@ -1,7 +1,7 @@
-//! How much of a transfer hides behind the computation of the next layers.
+//! Measures how much of a transfer overlaps with the computation of the next layers.
 //!
-//! A step is that of a backward pass: the gradient of the last key is computed and pushed, then that of the key before it,
-//! with a higher priority, and so on; all weights are pulled at the end.
+//! A step simulates a backward pass. It computes and pushes the gradient of the last key, then that
+//! of the key before it, with a higher priority, and so on. It pulls all weights at the end.
 
 use std::hint::black_box;
 use std::thread::park_timeout;
@@ -11,17 +11,17 @@ use kvstore::{Error, Result, Store};
 
 use super::{Workload, timed};
 
-/// What computes.
+/// The simulated processor.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// An accelerator: the time passes, and no core is needed.
+    /// An accelerator: the step waits for this time and uses no core.
     Wait(Duration),
-    /// A core, for as much work as it does alone in that time.
+    /// A core: the step does as much work as the core does alone in this time.
     Work(Duration),
 }
 
 impl Kind {
-    /// Returns a kind by its name, with how long a step computes.
+    /// Returns the kind with this name. `step` is the time of a computation.
     pub(crate) fn of(name: &str, step: Duration) -> Result<Self> {
         match name {
             "wait" => Ok(Self::Wait(step)),
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// Returns the computation of one of so many layers.
+    /// Returns the computation of one of `num_layers` layers.
     fn layer(self, num_layers: usize) -> Box<dyn FnMut()> {
         let divisor = u32::try_from(num_layers).unwrap_or(u32::MAX);
         match self {
@@ -54,7 +54,7 @@ fn wait(time: Duration) {
     }
 }
 
-/// Arithmetic in the first-level cache.
+/// Arithmetic on data in the first-level cache.
 struct Work(Vec<f32>);
 
 impl Work {
@@ -70,7 +70,7 @@ impl Work {
         }
     }
 
-    /// Returns how many pieces a core does in that time.
+    /// Returns the number of pieces that a core computes in this time.
     fn num_pieces(&mut self, time: Duration) -> u32 {
         const TRIED: u32 = 10_000;
         self.pieces(TRIED);
@@ -83,14 +83,14 @@ impl Work {
     }
 }
 
-/// Returns the seconds of steps of each kind, as JSON: computation alone, transfer alone, and both.
+/// Returns the seconds of steps of each kind, as JSON: computation only, transfer only, and both.
 pub(crate) fn measured(
     store: &Store,
     workload: &Workload,
     kind: Kind,
     count: usize,
 ) -> Result<String> {
-    // All ranks find out at once what a core does alone: there is a core for each of two.
+    // All ranks measure at the same time. With two ranks, each has its own core.
     store.barrier()?;
     let mut compute = kind.layer(workload.each.len());
     let [mut computation, mut transfer, mut both] = [const { Vec::new() }; 3];

@@ -1,7 +1,8 @@
-//! What loopback can do: two threads send each other what two workers have to, without a store.
+//! Measures the speed of loopback. Two threads send each other the bytes of two workers, without a
+//! store.
 //!
-//! In a round each sends the other half of the value's bytes, waits for the other's half, and does it once more: the way of the
-//! sums and the way of the weights. They look after both directions in turn, as an MPI does.
+//! In a round, each thread sends half of the bytes of the value and receives the other half, first
+//! for the sums, then for the weights. Each thread serves both directions in turn, as MPI does.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
