@@ -1,7 +1,7 @@
-"""Stores that span processes side by side with MXNet's `dist_sync`, on loopback: `make peers-dist`.
+"""Measures stores that span processes beside MXNet's `dist_sync`, on loopback: `make peers-dist`.
 
-All jobs of a part run at the same time and have their turns one after the other; who has no turn waits for the driver's next line
-and needs no core.
+All jobs of a part run at the same time and take turns. A job without a turn waits for the driver's
+next line and uses no core.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import jobs
 import pattern
 from workloads import MIB64, resnet50_shapes
 
-# OpenMP's threads spin for a while after their work; nobody's turn starts before they sleep.
+# OpenMP's threads spin for a while after their work. The next turn starts when they sleep.
 PAUSE = 0.2
 WARM_UP_TURNS = 2
 NUM_WORKERS = 2
-# The launcher that bars are about: like MXNet's, its bytes go over loopback.
+# The launcher that the bars apply to. Like MXNet's, it sends its bytes over loopback.
 JUDGED = "ours"
 HIDDEN_BAR = 0.7
 MAX_WORKERS = 4
@@ -32,16 +32,18 @@ MAX_WORKERS = 4
 class Workload:
     def __init__(self, name, bar, shapes, count, mode="list"):
         self.name, self.bar, self.shapes, self.mode = name, bar, shapes, mode
-        # Rounds of a turn. What slept, or was put out of the caches, is there again after those that go before them.
+        # The number of rounds of a turn. The rounds before them wake sleeping threads and fill the
+        # caches.
         self.count, self.warm = count, 1 + count // 2
 
     @property
     def values(self):
-        """Which keys it uses: those of several workloads may be the same."""
+        """Returns the name of its keys. Several workloads may use the same keys."""
         return self.name.split("_")[0]
 
     def sent_bytes(self, num_workers):
-        """What a worker has to send in a round, and to receive: the sums that others add, the weights that others step."""
+        """Returns the bytes that a worker sends in a round, and receives: the sums that others add,
+        the weights that others step."""
         num_bytes = 4 * sum(int(np.prod(shape)) for shape in self.shapes)
         return 2 * num_bytes * (num_workers - 1) / num_workers
 
@@ -53,7 +55,7 @@ WORKLOADS = [
     Workload("resnet50", 4, resnet50_shapes(), 4),
     Workload("resnet50_keys", 4, resnet50_shapes(), 4, "keys"),
 ]
-# 16 layers of 4 MiB, and a real net.
+# 16 layers of 4 MiB, and the parameters of ResNet-50.
 OVERLAPS = {"layers16": [(1 << 20,)] * 16, "resnet50": resnet50_shapes()}
 
 
@@ -64,7 +66,7 @@ def init(running, name, shapes):
 
 
 def turns(running, workload, num_turns):
-    """Returns the quartiles of what a round takes on each side, over medians of turns, in seconds."""
+    """Returns the quartiles of the seconds of a round on each side, over medians of turns."""
     times = {name: [] for name in running}
     names = list(running)
     for number in range(WARM_UP_TURNS + num_turns):
@@ -79,7 +81,8 @@ def turns(running, workload, num_turns):
 
 
 def differences(running, name, shapes, num_workers, num_steps):
-    """Returns one line for each side whose values are not what so many rounds make of them, to the bit."""
+    """Returns a line for each side whose values are not bitwise those after this number of
+    rounds."""
     expected = [pattern.after(num_workers, num_steps, i, shape).ravel() for i, shape in enumerate(shapes)]
     expected = np.concatenate(expected)
     found = []
@@ -139,7 +142,7 @@ def cells(row, bar, quartiles, side):
 
 
 class Report:
-    """Rows, the table that is printed, and what was wrong."""
+    """The rows, the printed table, and the faults."""
 
     def __init__(self):
         self.rows, self.lines, self.failures = [], [], []
@@ -150,16 +153,16 @@ class Report:
 
 
 def launchers(num_workers):
-    """Returns the launchers that are installed, by the names that their rows have."""
+    """Returns the installed launchers, by the names of their rows."""
     found = {"ours": jobs.OPEN_MPI}
-    # MPICH asks without pause, so that workers without a core of their own would stand in each other's way.
+    # MPICH polls without pause, so workers without their own core would slow each other down.
     if num_workers == NUM_WORKERS:
         found["ours_mpich"] = jobs.MPICH
     return {name: command for name, command in found.items() if jobs.is_installed(command)}
 
 
 def part(options, num_workers, report):
-    """Measures the rounds of so many workers, and with two what hides."""
+    """Measures the rounds with this number of workers, and with two workers the overlap."""
     with contextlib.ExitStack() as stack:
         def started(job):
             return stack.enter_context(job)
@@ -208,7 +211,7 @@ def overlaps(ours, options, report):
 
 
 def overlap(job, case, num_rounds, report):
-    """A computation that takes as long as the transfer: what does a step of both take?"""
+    """Measures a step whose computation takes as long as the transfer."""
     name, kind, side = case
 
     def medians(seconds, count):
@@ -217,7 +220,8 @@ def overlap(job, case, num_rounds, report):
         return {part: 1e3 * statistics.median(times) for part, times in found.items()}
 
     compute = medians(0.01, 5)["transfer"] / 1e3
-    # What was asked for is not quite what it takes, and the transfer was the first.
+    # The computation takes slightly longer or shorter than requested, and the first transfer is
+    # slow.
     for _ in range(2):
         found = medians(compute, 5)
         compute *= found["transfer"] / found["compute"]
@@ -243,7 +247,7 @@ def overlap(job, case, num_rounds, report):
 
 
 def growth(report):
-    """Says how a round grows with the number of workers."""
+    """Reports how a round grows with the number of workers."""
     milliseconds = {row["workload"]: (row["ours_ms"], row["peer_ms"]) for row in report.rows}
     report.say("\nms of a round, ours / MXNet: " + ", ".join(f"{n}" for n in range(1, MAX_WORKERS + 1)) + " workers")
     for workload in WORKLOADS:

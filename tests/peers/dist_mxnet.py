@@ -1,9 +1,9 @@
-"""A process of MXNet's for `dist.py`: what its role (`DMLC_ROLE`) is, and as a worker the lines that `main.rs` beside
-`src/bin/dist` answers too, except `overlap`."""
+"""A process of MXNet for `dist.py`, with the role in `DMLC_ROLE`. A worker executes the same lines
+as `src/bin/dist/main.rs`, except `overlap`."""
 
 import os
 
-# As a scheduler or a server this does not return.
+# In a scheduler or server, this import does not return.
 import mxnet as mx
 
 import json
@@ -17,7 +17,7 @@ from pattern import LEARNING_RATE, gradient, start
 
 
 class Workload:
-    """Keys of the store, and what this worker pushes to them."""
+    """The keys of the store, with the values that this worker pushes."""
 
     def __init__(self, store, first, shapes):
         self.keys = list(range(first, first + len(shapes)))
@@ -37,14 +37,15 @@ class Workload:
             store.push(self.keys, gradients)
             store.pull(self.keys, out=self.outs)
         else:
-            # As `Module` does.
+            # In the same order as MXNet's `Module`.
             for index, (key, pushed, out) in enumerate(zip(self.keys, gradients, self.outs)):
                 store.push(key, pushed, priority=-index)
                 store.pull(key, out=out, priority=-index)
         mx.nd.waitall()
 
     def rounds(self, store, mode, warm, count):
-        # On CPUs a pull writes into the array that was pushed last; a training step has made new gradients by then.
+        # On CPUs, a pull writes to the array that was pushed last. A training step has computed new
+        # gradients by then.
         while len(self.made) < warm + count:
             self.made.append([gradient.copy() for gradient in self.gradients])
         for made in self.made:

@@ -1,4 +1,4 @@
-"""Jobs: processes that are started together, answer lines of the driver together, and are gone at the end."""
+"""Jobs: processes that start together, answer the driver's lines together, and end together."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# Some of MXNet's starts hang.
+# MXNet sometimes hangs at the start.
 NUM_STARTS = 3
 START_SECONDS = 60
 ANSWER_SECONDS = 120
@@ -30,10 +30,12 @@ def free_port():
 
 
 class Job:
-    """Some workers, each with a connection to the driver. As a context it ends all of its processes."""
+    """Some workers, each with a connection to the driver. As a context manager, it ends all its
+    processes."""
 
     def __init__(self, num_workers, commands):
-        """`commands` returns, for every start anew, arguments and environment of each process."""
+        """`commands` returns the arguments and the environment of each process. It is called for
+        every start."""
         self.num_workers, self.commands = num_workers, commands
         self.processes, self.connections = [], {}
 
@@ -77,7 +79,7 @@ class Job:
         raise TimeoutError(f"{START_SECONDS} s without an answer")
 
     def ask(self, *words):
-        """Tells all workers, and returns what rank 0 has answered."""
+        """Sends a line to all workers, and returns the answer of rank 0."""
         for lines in self.connections.values():
             print(*words, file=lines, flush=True)
         try:
@@ -115,7 +117,8 @@ class Job:
             time.sleep(0.02)
 
     def kill(self):
-        # A launcher that is asked to end ends its processes; these also end when their connection does.
+        # A launcher that receives SIGTERM ends its processes. They also end when their connection
+        # closes.
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in self.processes:
                 try:
@@ -144,7 +147,7 @@ def wire(program):
 
 
 def mxnet(num_workers):
-    """A scheduler, a server and the workers, on loopback."""
+    """Returns a scheduler, a server and the workers, on loopback."""
 
     def commands():
         environment = {
@@ -162,7 +165,7 @@ def mxnet(num_workers):
 
 
 def end_as_if_interrupted():
-    """Lets a signal that would end the driver end its jobs first."""
+    """Makes a signal that would end the driver end its jobs first."""
 
     def interrupt(*_):
         raise KeyboardInterrupt

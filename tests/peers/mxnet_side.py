@@ -1,5 +1,5 @@
-"""MXNet, driven the way it is fastest from Python: lists of lists, no wait before the end. And our Python package, which is
-driven by the same lines."""
+"""MXNet, used in its fastest way from Python: lists of lists, and one wait at the end. The same
+code uses our Python package."""
 
 import ctypes
 
@@ -11,9 +11,9 @@ from ours import view
 
 
 class Peer:
-    """A store of MXNet and what a workload does with it."""
+    """A store of MXNet, and the operations of workloads on it."""
 
-    # Numbers are its faster kind of keys.
+    # Integer keys are faster in MXNet.
     key = int
 
     def __init__(self, store, mx=mxnet, name=None):
@@ -24,7 +24,8 @@ class Peer:
         return self.mx.nd.array(values, ctx=self.mx.cpu(ordinal), dtype="float32")
 
     def list(self, keys, lists):
-        """Returns keys and arrays as a call takes them; it is faster without lists of one."""
+        """Returns keys and arrays as arguments of a call. A call without lists of one array is
+        faster."""
         if [len(arrays) for arrays in lists] == [1]:
             return keys[0], lists[0][0]
         return keys, lists
@@ -36,11 +37,11 @@ class Peer:
         self.store.set_optimizer(self.mx.optimizer.create(name, **options))
 
     def steps(self, pushed, pulled, written, count):
-        """Pushes and pulls prepared lists, either of which may be none, and waits."""
+        """Pushes and pulls prepared lists, each of which may be `None`, and waits."""
         push, pull = self.store.push, self.store.pull
         push_keys, values = pushed or (None, None)
         pull_keys, outs = pulled or (None, None)
-        # Everything is pending when a call returns. One array is waited for faster than all.
+        # Work is pending when a call returns. Waiting for one array is faster than waiting for all.
         wait = written[0].wait_to_read if len(written) == 1 else self.mx.nd.waitall
         for _ in range(count):
             if pushed:
@@ -50,7 +51,7 @@ class Peer:
             wait()
 
     def rows(self, shape, indices, values, ordinal):
-        """Returns a value of some rows."""
+        """Returns a row-sparse value."""
         return self.mx.nd.sparse.row_sparse_array(
             (values, indices), shape=shape, ctx=self.mx.cpu(ordinal), dtype="float32"
         )
@@ -59,7 +60,7 @@ class Peer:
         return key, rows
 
     def init_rows(self, key, values):
-        # Only a value that was put in as rows can be pulled by rows.
+        # Only a key that was initialised with a row-sparse value can be pulled by rows.
         self.store.init(key, self.array(values, 0).tostype("row_sparse"))
 
     def push_rows(self, pushed):
@@ -70,7 +71,7 @@ class Peer:
         return self.mx.nd.array(ids, dtype="int64")
 
     def pull_rows(self, key, ids, shape):
-        """Returns some rows of a key, ready."""
+        """Returns some rows of a key, after waiting for them."""
         out = self.mx.nd.sparse.zeros("row_sparse", shape)
         self.store.row_sparse_pull(key, out=out, row_ids=ids)
         out.wait_to_read()
@@ -80,7 +81,7 @@ class Peer:
         return rows.data.asnumpy()
 
     def read(self, arrays, reader):
-        """Returns what the reader makes of the memory of each array."""
+        """Returns the reader's result for the memory of each array."""
         results = []
         for array in arrays:
             address = ctypes.c_void_p()
@@ -91,7 +92,7 @@ class Peer:
 
 
 class Python(Peer):
-    """A store of ours through Python."""
+    """Our store, from Python."""
 
     def __init__(self):
         super().__init__("local", mxkv, "python")

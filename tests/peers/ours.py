@@ -1,11 +1,11 @@
-"""The store under test, through the C interface of the crate beside this file."""
+"""Our store, through the C interface of the crate in this folder."""
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_void_p
 
 import numpy as np
 
-# Every function with its result and arguments.
+# The functions with their result and argument types.
 INTERFACE = {
     "kvp_last_error": (c_char_p, []),
     "kvp_store": (c_void_p, [c_char_p]),
@@ -37,7 +37,7 @@ library = None
 
 
 def load(path):
-    """Opens the library; once, before anything else here."""
+    """Opens the library. Call this once, before everything else here."""
     global library
     library = ctypes.CDLL(path)
     for name, (result, arguments) in INTERFACE.items():
@@ -46,7 +46,7 @@ def load(path):
 
 
 def checked(result):
-    """Returns a pointer or a status, unless it says that the call failed."""
+    """Returns a pointer or a status. Raises if it reports a failure."""
     if result is None or result == -1:
         raise RuntimeError(library.kvp_last_error().decode())
     return result
@@ -64,7 +64,7 @@ class Owned:
 
 
 def view(address, shape):
-    """Returns the floats at an address, not a copy of them."""
+    """Returns the floats at an address, without a copy."""
     count = int(np.prod(shape))
     return np.ctypeslib.as_array((c_float * count).from_address(address)).reshape(shape)
 
@@ -79,7 +79,7 @@ class Array(Owned):
 
 
 class Ours:
-    """A store and what a workload does with it."""
+    """Our store, and the operations of workloads on it."""
 
     name = "ours"
     key = str
@@ -108,19 +108,20 @@ class Ours:
         checked(library.kvp_set_optimizer(store, name.encode(), names, values, len(options)))
 
     def steps(self, pushed, pulled, _written, count):
-        """Pushes and pulls prepared lists, either of which may be none. Nothing is pending then."""
+        """Pushes and pulls prepared lists, each of which may be `None`. No work is pending
+        afterwards."""
         pushed, pulled = (pairs and pairs.pointer for pairs in (pushed, pulled))
         checked(library.kvp_steps(self.store.pointer, pushed, pulled, count))
 
     def rows(self, shape, indices, values, ordinal):
-        """Returns a value of some rows."""
+        """Returns a row-sparse value."""
         rows = self.array(values, ordinal)
         lengths = (c_size_t * len(shape))(*shape)
         pointer = library.kvp_rows(lengths, len(shape), indices.ctypes.data, rows.pointer)
         return Owned(pointer, library.kvp_free_rows)
 
     def row_list(self, key, rows):
-        """Returns a prepared list of values of one key."""
+        """Returns a prepared list of row-sparse values of one key."""
         pointers = (c_void_p * len(rows))(*[value.pointer for value in rows])
         pairs = library.kvp_row_pairs(key.encode(), pointers, len(rows))
         return Owned(pairs, library.kvp_free_row_pairs)
@@ -135,7 +136,7 @@ class Ours:
         return ids
 
     def pull_rows(self, key, ids, shape):
-        """Returns some rows of a key, ready."""
+        """Returns some rows of a key."""
         found = library.kvp_pull_rows(self.store.pointer, key.encode(), ids.ctypes.data, len(ids))
         return Owned(found, library.kvp_free_rows)
 
@@ -144,7 +145,7 @@ class Ours:
         return np.copy(view(address, (num_rows, *shape[1:])))
 
     def read(self, arrays, reader):
-        """Returns what the reader makes of the memory of each array."""
+        """Returns the reader's result for the memory of each array."""
         results = []
         for array in arrays:
             value = Owned(library.kvp_value(array.pointer), library.kvp_free_value)
@@ -153,5 +154,5 @@ class Ours:
 
 
 def copy(target, source, kind):
-    """Copies floats on all cores: 0 in one piece per core, 1 in blocks."""
+    """Copies floats on all cores: in one piece per core (0), or in blocks (1)."""
     library.kvp_copy(target.ctypes.data, source.ctypes.data, source.size, kind)

@@ -1,5 +1,5 @@
-"""Values that both sides compute by themselves: multiples of 1 / 1024, so that with this learning rate every sum and every step
-of SGD is exact in `f32`, in whatever order it is made."""
+"""Values that both sides compute themselves. They are multiples of 1 / 1024, so with this learning
+rate, every sum and every step of SGD is exact in `f32`, in any order."""
 
 import numpy as np
 
@@ -12,16 +12,16 @@ def pattern(seed, shape):
 
 
 def start(index, shape):
-    """Returns what a key begins with."""
+    """Returns the initial value of a key."""
     return pattern(index, shape)
 
 
 def gradient(rank, index, shape):
-    """Returns what a worker pushes to a key."""
+    """Returns the value that a worker pushes to a key."""
     return pattern(index + 7 * (1 + rank), shape)
 
 
 def after(num_workers, num_steps, index, shape):
-    """Returns what a key is after so many rounds."""
+    """Returns the value of a key after this number of rounds."""
     total = sum(gradient(rank, index, shape).astype(np.float64) for rank in range(num_workers))
     return (start(index, shape) - LEARNING_RATE * num_steps * total).astype(np.float32)

@@ -1,8 +1,9 @@
-"""The store side by side with MXNet, in one process: `make peers`.
+"""Measures the store beside MXNet in one process: `make peers`.
 
-Every round gives each side a turn: ours from C and from Python, both of MXNet's stores on one machine, PyTorch in its
-fastest forms where it does the same without a store, and the two copies that tell what the memory can do. The turns
-rotate, so that no side always follows the same other.
+Every round gives each side a turn: our store from C and from Python, both of MXNet's stores on one
+machine, PyTorch in its fastest forms if it can do the same without a store, and two copies that
+show the bandwidth of the memory. The order of the turns rotates, so that no side always follows the
+same other.
 """
 
 import argparse
@@ -22,30 +23,33 @@ from mxnet_side import Peer, Python
 from ours import Ours
 from workloads import MIB64, WORKLOADS, Running, RunningRows
 
-# OpenMP's threads spin for a while after their work; nobody's turn starts before they sleep.
+# OpenMP's threads spin for a while after their work. The next turn starts when they sleep.
 PAUSE = 0.2
 WARM_UP_ROUNDS = 3
-# How often `timed` takes a turn. After two of 10 ms the system has not spread threads over the cores for good: ours took a
-# quarter longer than in a loop then, MXNet a twentieth; four are as a loop for both.
+# How often `timed` runs a turn. After two turns of 10 ms, the system has not yet settled the
+# threads on cores: our store took a quarter longer than in a loop, MXNet a twentieth. After four
+# turns, both are as fast as in a loop.
 TURNS = 4
-# Both sides add in `f32` but may do so in another order, and every step rounds what it leaves. MXNet also rounds
-# an optimizer's factors to `f32` (of `1 - 0.999` that leaves five digits), which counts by the way a weight has gone.
+# Both sides add in `f32`, but may add in another order, and every step rounds its result. MXNet
+# also rounds an optimizer's factors to `f32` (`1 - 0.999` keeps five digits), an error relative to
+# the distance that a weight has moved.
 RELATIVE = 1e-5
 OF_THE_WAY = 5e-5
 OF_A_STEP = 2.0**-24
 ABSOLUTE = 1e-6
-# The part of a bar that is wanted through Python.
+# The share of a bar that the store must reach from Python.
 PYTHON_PART = 0.9
-# How many pairs of 64 MiB the copy copies.
+# The number of pairs of 64 MiB that the copy copies.
 NUM_COPIES = 4
-# Trials per form of PyTorch before the rounds, and how many of the fastest take part.
+# The number of trials per form of PyTorch before the rounds, and of the fastest forms that take
+# part.
 TRIALS = 3
 NUM_FINALISTS = 2
 COMPILED = "compiled by PyTorch"
 
 
 class Copies:
-    """What copying does on this machine: the bandwidth that the store is held against."""
+    """The copies whose bandwidth is compared with the store's."""
 
     KINDS = {"memcpy": 0, "blocks": 1}
 
@@ -58,15 +62,15 @@ class Copies:
             ours.copy(target, source, self.KINDS[kind])
 
     def gb_per_s(self, seconds):
-        """Bytes read plus bytes written per second of the better kind."""
+        """Returns bytes read plus bytes written per second, of the faster kind."""
         num_bytes = sum(array.nbytes for array in self.sources + self.targets)
         return num_bytes / min(seconds[kind] for kind in self.KINDS) / 1e9
 
 
 def timed(turn):
     time.sleep(PAUSE)
-    # Threads that have slept wake up late, and not always on a core of their own: what is wanted is
-    # a step in the middle of many.
+    # Sleeping threads wake up late, and not always on their own core. The last turn is like one in
+    # the middle of many.
     for _ in range(TURNS - 1):
         turn()
     start = time.perf_counter()
@@ -119,7 +123,8 @@ def compiles():
 
 
 def differences(running, num_steps):
-    """Returns one line for each of our outputs that is not the peers' after that many steps."""
+    """Returns a line for each of our outputs that differs from the peers' after this number of
+    steps."""
     found = []
     expected, starts = running["ours"].outputs(), running["ours"].starts()
     for name in running.keys() - {"ours"}:
@@ -135,7 +140,7 @@ def differences(running, num_steps):
 
 
 def measured(workload, copies, num_rounds):
-    """Returns the row of a workload, and what differed."""
+    """Returns the row of a workload, and the differences."""
     sides = [Ours(), Python(), Peer("local"), Peer("device")]
     form = RunningRows if workload.rows else Running
     running = {side.name: form(workload, side, np.sum) for side in sides}
@@ -175,7 +180,7 @@ def measured(workload, copies, num_rounds):
     if workload.is_read:
         row["ours_read_ms"] = milliseconds["ours read"]
         row["peer_read_ms"] = milliseconds[f"{peer} read"]
-    # How far apart the quartiles are: a busy machine shows here.
+    # The distance between the quartiles, which is large on a busy machine.
     spread = [
         (quartiles[name][2] - quartiles[name][0]) / seconds[name] for name in ("ours", peer, "python")
     ]
@@ -198,7 +203,7 @@ HEADER = line(
 
 
 def cells(workload, row, peer, spread):
-    """Returns a row as the table has it."""
+    """Returns the cells of a row of the table."""
     part = row["gb_per_s"] and row["gb_per_s"] / row["copy_gb_per_s"]
     bar = workload.bar or 0
     python_bar = PYTHON_PART * bar

@@ -1,4 +1,5 @@
-"""PyTorch without a store: sum the replicas' gradients, step, copy the weights to the replicas.
+"""PyTorch without a store: sums the replicas' gradients, steps, and copies the weights to the
+replicas.
 
 PyTorch may be missing."""
 
@@ -20,7 +21,8 @@ except ImportError:
 
 
 class Form(NamedTuple):
-    """How PyTorch does each part of a workload, by the names in `SUMS`, `STEPS` and `PULLS`."""
+    """The form in which PyTorch does each part of a workload. The names are those in `SUMS`,
+    `STEPS` and `PULLS`."""
 
     sum: str
     step: str | None
@@ -51,7 +53,7 @@ def empty(shape):
 
 
 def stack_sums(inputs, _kept):
-    """Unfused, with a new tensor for every sum."""
+    """Not fused. Allocates a new tensor for every sum."""
     return [torch.stack(gradients).sum(0) for gradients in inputs.by_key]
 
 
@@ -98,7 +100,7 @@ def optimizer(weights, workload, step):
 
 
 def step_error(workload, step):
-    """Returns the reason why this PyTorch cannot do the step so on the CPU, or `None`."""
+    """Returns the reason why this PyTorch cannot run the step on the CPU, or `None`."""
     weight = torch.ones(2)
     weight.grad = torch.ones(2)
     try:
@@ -126,7 +128,7 @@ PULLS = {"copy_": copy_pull, "_foreach_copy_": foreach_pull}
 
 
 def pull_error(pull):
-    """Returns why this version of PyTorch cannot pull so, or `None`."""
+    """Returns the reason why this PyTorch cannot pull in this form, or `None`."""
     try:
         PULLS[pull]([torch.ones(2)], [[torch.ones(2)]])
     except AttributeError as error:
@@ -139,7 +141,7 @@ def is_installed():
 
 
 def can(workload):
-    """Returns whether PyTorch takes part in a workload."""
+    """Returns whether PyTorch can run a workload."""
     return is_installed() and workload.has_torch
 
 
@@ -172,7 +174,7 @@ class RunningTorch:
         self.replicas = [[empty(shape) for shape in shapes] for _ in range(workload.pulled)]
 
     def turn(self):
-        """What is timed."""
+        """Runs the part that is timed."""
         sums = self.sums(self.inputs, self.kept)
         if self.optimizer:
             for weight, total in zip(self.weights, sums):
@@ -184,7 +186,7 @@ class RunningTorch:
             self.pull(self.weights, self.replicas)
 
     def outputs(self):
-        """Returns what `Running.outputs` does: the outputs of each key, or the value of each."""
+        """Returns the same as `Running.outputs`: the outputs of each key, or the value of each."""
         outputs = zip(*self.replicas) if self.pull else [[weight] for weight in self.weights]
         return [output.numpy() for outputs_of_key in outputs for output in outputs_of_key]
 
@@ -209,7 +211,7 @@ def compiled_adam(weight, mean, variance, gradients, decay, rate):
 
 
 def compile_error():
-    """Returns why this PyTorch cannot compile here, or `None`."""
+    """Returns the reason why this PyTorch cannot compile here, or `None`."""
     total = torch.zeros(64)
     try:
         torch.compile(compiled_sum)(total, [torch.ones(64)] * 2)
@@ -238,7 +240,7 @@ class RunningCompiled:
         self.num_turns = 0
 
     def turn(self):
-        """What is timed."""
+        """Runs the part that is timed."""
         self.num_turns += 1
         numbers = self.numbers()
         for weight, states, gradients in zip(self.weights, self.states, self.gradients):
@@ -258,7 +260,7 @@ class RunningCompiled:
         return [options["wd"], torch.tensor(rate)]
 
     def outputs(self):
-        """Returns what `RunningTorch.outputs` does."""
+        """Returns the same as `RunningTorch.outputs`."""
         outputs = list(zip(*self.replicas)) or [[weight] for weight in self.weights]
         pairs = zip(self.shapes, outputs)
         return [output.view(shape).numpy() for shape, outputs_of_key in pairs for output in outputs_of_key]

@@ -1,4 +1,5 @@
-"""The workloads: what is put into a store, what a turn does, how many bytes it has to move."""
+"""The workloads: the keys of the store, the operations of a turn, and the bytes that they must
+move."""
 
 import numpy as np
 
@@ -7,8 +8,8 @@ MIB64 = 1 << 24  # floats in 64 MiB
 
 
 def values(seed, shape):
-    """Returns floats of both signs. Those of one place have the same sign whatever the seed, so
-    that no sum cancels and the two sides, which may add in another order, stay close."""
+    """Returns floats of both signs. The sign at a position does not depend on the seed, so no sum
+    cancels, and the two sides, which may add in another order, stay close."""
     draw = np.random.default_rng(seed).random(int(np.prod(shape)), dtype=np.float32)
     draw += np.float32(0.5)
     draw[1::2] *= np.float32(-1)
@@ -42,20 +43,20 @@ class Workload:
         self.shapes = shapes
         # Whether PyTorch can do the same.
         self.has_torch = rest.pop("has_torch", False)
-        # How many values a push has, none for no push, and into how many arrays a pull goes.
+        # The number of values of a push, or 0 for no push, and the number of outputs of a pull.
         self.pushed = rest.pop("pushed", 0)
         self.pulled = rest.pop("pulled", 0)
         self.is_read = rest.pop("is_read", False)
         # The optimizer's name and options.
         self.optimizer = rest.pop("optimizer", None)
-        # How often each value's bytes cross the memory bus at least; none where it makes no sense.
+        # How often each value's bytes must cross the memory bus, or `None` if this has no meaning.
         self.crossings = rest.pop("crossings", None)
-        # The part of the copy bandwidth that is wanted.
+        # The required share of the copy bandwidth.
         self.bandwidth_bar = rest.pop("bandwidth_bar", None)
-        # How often a turn does the same, so that it is long enough to be timed; where threads work side by side, so
-        # long that the system has moved them to cores of their own.
+        # How often a turn repeats its operations, so that it is long enough to be timed. If several
+        # threads work, it must be long enough for the system to move them to their own cores.
         self.repeats = rest.pop("repeats", 1)
-        # How many rows of the one shape each value has, none where values are whole.
+        # The number of rows of each value, or `None` for dense values.
         self.rows = rest.pop("rows", None)
         assert not rest, rest
 
@@ -79,7 +80,7 @@ class Running:
         self.push_list = side.list(self.keys, pushed)
         self.pull_list = side.list(self.keys, outs)
         self.outs = [array for arrays in outs for array in arrays]
-        # What has to be there at the end of a turn; without a pull, everything.
+        # The outputs to wait for at the end of a turn. Without a pull, all.
         self.written = self.outs if workload.pulled else []
 
     def arrays(self, count, seed):
@@ -89,7 +90,7 @@ class Running:
         ]
 
     def turn(self):
-        """What is timed."""
+        """Runs the part that is timed."""
         workload = self.workload
         self.side.steps(
             self.push_list if workload.pushed else None,
@@ -101,23 +102,23 @@ class Running:
             self.read()
 
     def read(self):
-        """Reads every pulled output with the reader from outside."""
+        """Reads every pulled output with the reader, which is outside the store."""
         self.side.read(self.outs, self.reader)
 
     def outputs(self):
-        """Returns copies of every pulled output, of the last turn or of a pull now."""
+        """Returns copies of every output, of the turn's last pull or of a new one."""
         if not self.workload.pulled:
             self.side.steps(None, self.pull_list, [], 1)
         return self.side.read(self.outs, np.copy)
 
     def starts(self):
-        """Returns what each output was before the first turn."""
+        """Returns the value of each output before the first turn."""
         shapes = enumerate(self.workload.shapes)
         return [values(1 + i, shape) for i, shape in shapes for _ in range(self.workload.pulled or 1)]
 
 
 class RunningRows:
-    """A workload of rows on one side: values of some rows are pushed, or rows are pulled."""
+    """A row-sparse workload on one side. It pushes row-sparse values, or pulls rows."""
 
     def __init__(self, workload, side, _reader):
         self.workload, self.side = workload, side
@@ -136,12 +137,12 @@ class RunningRows:
         self.pulled_ids = side.row_ids(batches[0])
 
     def ids(self, seed):
-        """Returns the rows that a batch touches."""
+        """Returns the row indices of a batch."""
         draw = np.random.default_rng(seed)
         return np.sort(draw.choice(self.shape[0], self.workload.rows, replace=False)).astype(np.int64)
 
     def turn(self):
-        """What is timed."""
+        """Runs the part that is timed."""
         for _ in range(self.workload.repeats):
             if self.workload.pushed:
                 self.side.push_rows(self.push_list)
@@ -154,7 +155,7 @@ class RunningRows:
         return [self.side.read_rows(pulled, len(self.touched), self.shape)]
 
     def starts(self):
-        """Returns what these rows were before the first turn."""
+        """Returns these rows before the first turn."""
         return [values(1, self.shape)[self.touched]]
 
 
