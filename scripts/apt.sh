@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# Sourced by the scripts that install packages of Debian or Ubuntu, Rust, or its toolchains.
+# Sourced by the scripts that install Debian or Ubuntu packages, Rust, or Rust toolchains.
 #
-# With KVSTORE_SETUP=print nothing is installed: the functions print what they would install.
+# With KVSTORE_SETUP=print, the functions print what they would install, and install nothing.
 
 case ${KVSTORE_SETUP:-} in
     "" | print) ;;
@@ -18,18 +18,20 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 
 may_install() { has_apt && is_root && ! only_prints; }
 
-# run_or_print COMMAND..   runs a command that installs; with KVSTORE_SETUP=print, prints it and fails
+# run_or_print COMMAND.. runs a command that installs; with KVSTORE_SETUP=print, prints it and fails
 run_or_print() {
     only_prints || { "$@"; return; }
     echo "setup: would run: $*" >&2
     return 1
 }
 
-# One apt at a time: suites that run side by side install packages, and a second apt would fail.
+# Only one apt at a time, because a second one fails, and suites that run in parallel install
+# packages.
 apt_get() { flock "${TMPDIR:-/tmp}/kvstore-apt.lock" env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null; }
 
-# apt_install PACKAGE..   installs packages; fails if apt does not have them or we are not root. If it
-# fails at first, it updates the package lists, which may be missing or old, and tries again.
+# apt_install PACKAGE.. installs packages; fails if apt does not have them or the user is not root.
+# If the first try fails, it updates the package lists, which may be missing or old, and tries
+# again.
 apt_install() {
     if only_prints && has_apt; then
         is_root && as= || as="sudo "

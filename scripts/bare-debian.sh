@@ -31,7 +31,7 @@ if [ "${BARE_DEBIAN_MOUNTS:-}" != private ]; then
     BARE_DEBIAN_MOUNTS=private exec unshare --mount --propagation=private -- scripts/bare-debian.sh "$@"
 fi
 
-# in_root COMMAND   runs it with a login environment and the host's proxies
+# in_root COMMAND   runs a command with a login environment and the host's proxies
 in_root() {
     env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
@@ -49,7 +49,7 @@ copy() {
 # The home of the user root in the new system.
 home=$root/root
 
-# copy_home FILE   the same from the caller's home to root's
+# copy_home FILE   copies a file from the caller's home to root's, if it exists
 copy_home() {
     [ -e "$HOME/$1" ] || return 0
     mkdir -p "$home/$(dirname "$1")"

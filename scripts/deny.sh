@@ -21,6 +21,6 @@ fi
 if [ "${1:-}" = advisories ]; then
     exec cargo deny check advisories
 fi
-# The licences of all platforms are read, so the crates of all platforms have to be there.
+# cargo-deny reads the licences of all platforms, so the crates of all platforms must be present.
 cargo fetch --locked --quiet
 exec cargo deny --offline check bans licenses sources

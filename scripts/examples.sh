@@ -1,25 +1,25 @@
 #!/bin/sh
-# Runs the sample projects with the jar that `make install` has put into the local repository, each with
-# its tool, and compares what they print. Where a tool is not on this machine it says what was done instead.
+# Runs the sample projects with the jar that `make install` has put into the local repository, each
+# with its tool, and compares their output. If a tool is missing, prints what ran instead.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 status=0
 
-# As `make jar` left them: the jar, and Clojure itself.
+# The files that `make jar` has made: the jar, and the class path of Clojure.
 version=$(sed -n 's:^  <version>\(.*\)</version>:\1:p' clojure/pom.xml)
 jar=$root/clojure/target/kvstore-$version.jar
 class_path=$jar:$(cat clojure/target/release/classpath.txt)
 
-# expect NAME OUTPUT HOW COMMAND..   runs a command in the folder of the example
+# expect NAME OUTPUT HOW COMMAND.. runs a command in the folder of the example and checks its output
 expect() {
     name=$1 expected=$2 how=$3
     log=$root/target/example-$1
     shift 3
     code=0
     (cd "examples/$name" && "$@") </dev/null >"$log.out" 2>"$log.err" || code=$?
-    # Maven may leave marks of colours around what a program prints.
+    # Maven may put colour codes around the output of a program.
     found=$(sed 's/\x1b\[[0-9;]*m//g' "$log.out")
     if [ "$code" -eq 0 ] && [ "$found" = "$expected" ]; then
         echo "examples/$name: $how: $found"
@@ -32,7 +32,7 @@ expect() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# tools_deps ALIAS   what `clojure -M:ALIAS` does
+# tools_deps ALIAS   does the same as `clojure -M:ALIAS`
 tools_deps() {
     alias=$1
     cp=$root/target/tools-deps.txt
@@ -41,7 +41,7 @@ tools_deps() {
     old_ifs=$IFS
     IFS='
 '
-    # shellcheck disable=SC2046 # one argument a line
+    # shellcheck disable=SC2046 # one argument per line
     set -- $(cat "$root/target/deps-arguments.txt")
     IFS=$old_ifs
     "$java" "$@"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Fuzzes what reads files of arrays and checkpoints: `fuzz.sh [SECONDS] [TARGET..]`, each target so long, with the recorded
-# files to begin with. What it finds is written to fuzz/artifacts and ends it with an error.
+# fuzz.sh [SECONDS] [TARGET..]   fuzzes the readers of array files and checkpoints, each target for
+#                                SECONDS, starting with the recorded files. Writes failing inputs to
+#                                fuzz/artifacts, and ends with an error if there are any.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
@@ -10,7 +11,7 @@ seconds=${1:-60}
 [ $# -eq 0 ] || shift
 [ $# -ne 0 ] || set -- load deserialize checkpoint
 
-# The nightly toolchain of scripts/miri.sh: libFuzzer asks the compiler for what is unstable.
+# The nightly toolchain of scripts/miri.sh, because libFuzzer needs unstable compiler options.
 toolchain=$(sed -n 's/^PINNED=//p' scripts/miri.sh)
 cargo fuzz --version >/dev/null 2>&1 || {
     echo "$0: there is no cargo-fuzz (cargo install cargo-fuzz --locked)" >&2
@@ -21,7 +22,7 @@ cargo "+$toolchain" --version >/dev/null 2>&1 ||
 
 cargo run --quiet --locked -p kvstore-tests --example fuzz_corpus
 for target in "$@"; do
-    # A file of 4 KiB may ask for 4 MiB of zeros.
+    # A file of 4 KiB may request 4 MiB of zeros.
     cargo "+$toolchain" fuzz run "$target" -- -max_total_time="$seconds" -max_len=4096 \
         -malloc_limit_mb=64 -timeout=10 -print_final_stats=1
 done

@@ -1,15 +1,16 @@
 #!/bin/sh
-# gpu-bundle.sh [PLATFORM]   builds target/gpu-bundle, a folder for a machine with a GPU and without Rust: the suites that
-#                            run on GPUs, the bench, the wheel with its tests, and `run.sh`, which runs all that.
-# The platform is linux-x86_64, or linux-aarch64.
+# gpu-bundle.sh [PLATFORM]   builds target/gpu-bundle, a folder for a machine with a GPU and without
+#                            Rust: the suites that run on GPUs, the bench, the wheel with its tests,
+#                            and `run.sh`, which runs all of them. PLATFORM is linux-x86_64 or
+#                            linux-aarch64.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/zig.sh
 bundle=target/gpu-bundle
 SUITES=$(cat tests/gpu/suites)
 
-# pack OPTION..   builds with these options of cargo, and packs the programs, for tests are large: run.sh unpacks them
-# into a folder that goes away.
+# pack OPTION..   builds with these options of cargo, and compresses the programs, because tests are
+# large. run.sh unpacks them into a temporary folder.
 pack() {
     cargo build --target="$target" --target-dir=target --locked \
         --message-format=json-render-diagnostics "$@" >"$bundle/built"
@@ -20,7 +21,7 @@ bundle = pathlib.Path(sys.argv[1])
 for line in (bundle / "built").read_text().splitlines():
     built = json.loads(line)
     name = built.get("executable") and built["target"]["name"]
-    # A program that tests start is built with them.
+    # The build also contains programs that tests start. The bundle does not need them.
     if name and (built["target"]["kind"] == ["test"] or name == "kvstore-gpu-bench"):
         prefix = "" if name == "kvstore-gpu-bench" else "test-"
         packed = gzip.compress(pathlib.Path(built["executable"]).read_bytes(), 9, mtime=0)
@@ -33,7 +34,7 @@ install_tools
 use_zig "${1:-linux-x86_64}"
 rm -rf "$bundle"
 mkdir -p "$bundle/bin"
-# As `make test` has them: with the checks of overflows and invariants, but without symbols.
+# The profile of `make test`, with overflow checks and assertions, but without symbols.
 export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_TEST_STRIP=symbols
 # shellcheck disable=SC2046 # a list of options
 pack --profile=test --package=kvstore-tests --package=kvstore-cuda --test=card $(printf -- '--test=%s ' $SUITES)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# gpu-tests.sh   the suites of every implementation with their values on GPUs: those of this machine, or emulated ones
-# where there is none. KVSTORE_GPUS is how many devices there are; a card may be several of them.
+# gpu-tests.sh   runs the suites of every implementation with their values on GPUs: real ones if this
+#                machine has any, otherwise emulated ones. KVSTORE_GPUS is the number of devices;
+#                several devices can share a card.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ case $(uname -s) in
     Linux) ;;
     *) echo "not run: GPUs, real or emulated, are there on Linux only"; exit 0 ;;
 esac
-# A driver that has a card has this file.
+# This file exists if a driver has a card.
 if [ -e /proc/driver/nvidia/version ]; then
     echo "on which GPUs: those of this machine"
 else
@@ -18,8 +19,8 @@ else
     LD_LIBRARY_PATH=$(tests/emulator/build.sh)
     export LD_LIBRARY_PATH
 fi
-# With --workspace, cargo uses the test programs of scripts/rust-tests.sh. A build of one crate would
-# compile its dependencies a second time, with other features.
-# shellcheck disable=SC2046 # a list of options
+# With --workspace, cargo uses the test programs of scripts/rust-tests.sh. A build of one crate
+# would compile its dependencies a second time, with other features. shellcheck disable=SC2046 # a
+# list of options
 KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
     cargo test --workspace $(printf -- '--test %s ' $SUITES)

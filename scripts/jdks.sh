@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the homes of the oldest and the newest JDK on this machine that the jar works with, one a line.
-# In JDKS other homes may be named, separated by spaces.
+# Prints the homes of the oldest and the newest JDK of this machine that the jar supports, one per
+# line. JDKS names other homes, separated by spaces.
 set -eu
 OLDEST=17
 
@@ -16,7 +16,7 @@ candidates() {
     done
 }
 
-# The major version of each JDK in front of its home.
+# Prints the major version and the home of each JDK.
 numbered() {
     candidates | while read -r home; do
         [ -x "$home/bin/javac" ] && [ -r "$home/release" ] || continue

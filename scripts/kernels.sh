@@ -1,13 +1,14 @@
 #!/bin/sh
-# kernels.sh --write|--check   the PTX of the kernels, see kernels.py. Installs the one compiler of NVIDIA's that makes it,
-# and the assembler that judges it, into a folder of their own; neither needs a driver or a card.
+# kernels.sh --write|--check   compiles the kernels to PTX; see kernels.py. Installs the one supported
+#                              compiler and the assembler of NVIDIA into their own folder. Neither
+#                              needs a driver or a GPU.
 set -eu
 cd "$(dirname "$0")/.."
 
 PACKAGES="nvidia-cuda-nvrtc-cu12==12.0.140 nvidia-cuda-nvcc-cu12==12.9.86"
 venv=$PWD/target/kernels-venv
 
-# NVIDIA makes these packages for this system; what is checked in serves all others.
+# NVIDIA has these packages for this system only. Other systems use the files that are checked in.
 case $(uname -sm) in
     "Linux x86_64") ;;
     *) echo "kernels: not checked: the compiler is there for Linux on x86-64 only"; exit 0 ;;

@@ -1,23 +1,25 @@
 #!/bin/sh
-# miri.sh [SUITE..]   runs these suites under Miri, or all of them. `.ci/run` runs `lib` and `external_memory`, `make nightly` all.
+# miri.sh [SUITE..]   runs these suites of the core under Miri, or all of them. `.ci/run` runs `lib`
+#                     and `external_memory`, `make nightly` all.
 #
-# The tests that go over the core, interpreted by Miri: it sees reads and writes that no reference
-# allows, data races, memory of the wrong type or lost, in the core and in the crates below it.
-# Needs a nightly toolchain, which rustup installs; without one it says so and passes.
+# Miri interprets the tests, and detects invalid accesses, data races, uninitialised memory and
+# leaks, in the core and in the crates below it. It needs a nightly toolchain, which rustup
+# installs. Without one, the script prints the reason and passes.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/apt.sh
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
-# Miri and the standard library that it interprets belong together, so the day is fixed.
+# Miri and the standard library that it interprets must be from the same day, so the day is fixed.
 PINNED=nightly-2026-05-20
 
-# Run on one thread, with every check that Miri has.
+# Suites that run on one thread, with every check of Miri.
 ALONE="calls snapshots updaters"
-# Run on the threads of the backend, which are not rayon's here (kvstore-core/src/cpu/threads/pool.rs says
-# why). `lib` is what stands in the files of the core, `external_memory` a file of its tests.
+# Suites that run on the threads of the backend, which are not rayon's under Miri
+# (kvstore-core/src/cpu/threads/pool.rs says why). `lib` is the tests in the files of the core,
+# `external_memory` a file of its tests.
 THREADS="concurrency external_memory lib values store_snapshots"
-# Not run, with the reason.
+# Prints the reason why a suite does not run.
 left_out() {
     case $1 in
         elementwise | row_arithmetic) echo "every operation of every dtype; lib and values run some of them" ;;
@@ -41,17 +43,17 @@ left_out() {
     esac
 }
 
-# Two processors, or the backend has no threads beside the caller's.
+# With one processor, the backend would have no threads except the caller's.
 THREAD_FLAGS="-Zmiri-num-cpus=2"
 
-# This suite calls the store from a thread pool of its own. The queues of rayon (crossbeam-epoch) find
-# a record by the address of its first field, which the older rules, stacked borrows, forbid (so: tree
-# borrows), and keep flags in the low bits of pointers, as integers (so: permissive provenance). The
-# threads of a pool outlive `main`, and what they own lives as long (so: leaks ignored).
+# This suite calls the store from its own thread pool. The queues of rayon (crossbeam-epoch) find a
+# record by the address of its first field, which stacked borrows forbid: use tree borrows. They
+# keep flags in the low bits of pointers, as integers: use permissive provenance. The threads of a
+# pool outlive `main`, and so does their memory: ignore leaks.
 CALLER_S_POOL="concurrency"
 POOL_FLAGS="$THREAD_FLAGS -Zmiri-tree-borrows -Zmiri-permissive-provenance -Zmiri-ignore-leaks"
 
-# Leaks ignored: some updaters hold the very store that they are set on, and so keep it alive.
+# Some updaters hold the store that they are set on, and so keep it alive: ignore leaks.
 UPDATER_FLAGS="-Zmiri-ignore-leaks"
 
 not_run() {
@@ -63,7 +65,7 @@ is_there() { cargo "+$1" miri --version >/dev/null 2>&1; }
 
 install() { run_or_print rustup toolchain install "$1" --no-self-update --profile minimal --component miri,rust-src; }
 
-# Prints the name of a toolchain with Miri: the pinned one, or else the newest that is to be had.
+# Prints the name of a toolchain with Miri: the pinned one, or the newest one that is available.
 toolchain() {
     for name in "$PINNED" nightly; do
         if is_there "$name" || { install "$name" >&2 && is_there "$name"; }; then
@@ -74,7 +76,7 @@ toolchain() {
     return 1
 }
 
-# Runs one suite: a file of tests/tests, or the tests within the files.
+# Runs one suite: a file of tests/tests, or the tests inside the source files.
 run_suite() {
     target="--test $1"
     [ "$1" != lib ] || target=--lib
@@ -86,7 +88,7 @@ run_suite() {
     MIRIFLAGS="$flags" cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet -p kvstore-core -p kvstore-tests $target
 }
 
-# Runs one suite and prints its name, its output and the seconds that it took, in one piece.
+# Runs one suite. Prints its name, its output and its seconds in one piece.
 report_suite() {
     started=$(date +%s)
     status=0
@@ -114,12 +116,12 @@ for file in tests/tests/*.rs tests/tests/*/main.rs; do
     case " $ALONE $THREADS " in *" $name "*) ;; *) echo "    $name: $(left_out "$name")" ;; esac
 done
 
-# The longest first.
+# The slowest suites first.
 # shellcheck disable=SC2086 # lists of names
 [ $# -gt 0 ] || set -- $THREADS $ALONE
 echo "miri: runs $*"
 
-# Everything is built before the first suite runs, for the suites share one folder of outputs.
+# Build everything before the first suite runs, because the suites share one output folder.
 cargo "+$MIRI_TOOLCHAIN" miri setup
 targets=--lib
 for name in "$@"; do
@@ -128,5 +130,5 @@ done
 # shellcheck disable=SC2086 # options and their values
 cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet --no-run -p kvstore-core -p kvstore-tests $targets
 
-# Two at a time. xargs fails when any of them does.
+# Two at a time. xargs fails if any of them fails.
 printf '%s\n' "$@" | xargs -P 2 -n 1 scripts/miri.sh --suite

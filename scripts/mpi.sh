@@ -1,12 +1,16 @@
 #!/bin/sh
-# mpi.sh packages     prints the packages that have Open MPI, MPICH and `ip`, which makes network namespaces
-# mpi.sh install      installs all with apt if we are root; fails if they are not available. With KVSTORE_SETUP=print, prints
-#                     what it would install, and fails if that is anything.
-# mpi.sh newer        installs releases that distributions do not have yet, Open MPI 5 and MPICH 5, into target/mpi with pip, and
-#                     prints the folder of their launchers: mpirun.openmpi5, mpirun.mpich5
-# mpi.sh launcher N   prints the beginning of the command that starts N processes of a job on this machine. Open MPI's is
-#                     taken where it is there, else MPICH's, whose processes ask all the time and want a core each; where
-#                     neither will do, Open MPI is installed, or we fail and say how.
+# mpi.sh packages     prints the packages with Open MPI, MPICH and `ip`, which creates network
+#                     namespaces
+# mpi.sh install      installs all with apt if the user is root; fails if they are not available.
+#                     With KVSTORE_SETUP=print, prints what it would install, and fails if there is
+#                     anything.
+# mpi.sh newer        installs releases that distributions do not have yet, Open MPI 5 and MPICH 5,
+#                     into target/mpi with pip, and prints the folder of their launchers:
+#                     mpirun.openmpi5, mpirun.mpich5
+# mpi.sh launcher N   prints the beginning of the command that starts a job of N processes on this
+#                     machine. Prefers Open MPI, because MPICH's processes poll all the time and
+#                     each needs its own core. If neither is usable, installs Open MPI, or fails with
+#                     instructions.
 set -eu
 . "$(dirname "$0")/apt.sh"
 
@@ -14,7 +18,7 @@ OPEN_MPI="openmpi-bin"
 MPICH="mpich"
 IP="iproute2"
 
-# The command, by whichever name, that says this of itself.
+# Prints the name of the command whose version output contains this text.
 find_launcher() {
     for name in "$1" mpirun; do
         if "$name" --version 2>/dev/null | grep -q "$2"; then
@@ -25,7 +29,7 @@ find_launcher() {
     return 1
 }
 
-# Other addresses than the loopback's may be those of a network that lets nothing pass.
+# Use loopback only, because other addresses may belong to a network that blocks traffic.
 open_mpi() {
     name=$(find_launcher mpirun.openmpi 'Open MPI\|OpenRTE\|PRRTE') || return 1
     ! is_root || name="$name --allow-run-as-root"
@@ -49,7 +53,9 @@ launcher() {
     return 1
 }
 
-# put NAME PACKAGE   has PACKAGE in an environment of its own, and a launcher NAME whose processes find its library.
+# put NAME PACKAGE installs PACKAGE in its own environment, with a launcher NAME whose processes
+# find
+#                    its library
 put() {
     root=$PWD/target/mpi/$1 launcher=target/mpi/bin/mpirun.$1
     scripts/venv.py "$root" "$2" || return 1
@@ -57,7 +63,7 @@ put() {
     mkdir -p target/mpi/bin
     printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib exec %s/bin/mpirun "$@"\n' "$root" "$root" >"$launcher.$$"
     chmod +x "$launcher.$$"
-    # Another process may start the launcher at any time, so it appears in one step.
+    # Another process may start the launcher at any time, so it must appear in one step.
     mv "$launcher.$$" "$launcher"
 }
 

@@ -1,13 +1,14 @@
 #!/bin/sh
-# portable.sh [PLATFORM..]   builds the native library for other machines than this one, as
+# portable.sh [PLATFORM..]   builds the native library for other machines, as
 #                            target/portable/<platform>/libkvstore_jni.so
-# Without arguments it builds for the platforms in PLATFORMS, or for this machine's: linux-x86_64 and
-# linux-aarch64 on any Linux, others on such a machine with its own linker.
+# Without arguments, builds for the platforms in PLATFORMS, or for this machine's. Any Linux can
+# build linux-x86_64 and linux-aarch64. Other platforms are built on such a machine, with its own
+# linker.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/zig.sh
 
-# build PLATFORM FOLDER OPTION..   builds the library and copies it from the folder where cargo leaves it
+# build PLATFORM FOLDER OPTION..   builds the library and copies it from cargo's output folder
 build() {
     platform=$1 folder=$2
     shift 2

@@ -1,9 +1,10 @@
 #!/bin/sh
 # python-tests.sh [WHEEL]   installs a wheel in an empty environment and runs the tests of
-# kvstore-python on the oldest and the newest Python of pythons.sh. The newest also runs beside MXNet
-# 1.9.1 if it can be installed, on emulated GPUs, and with failed allocations; PyTorch and JAX are
-# tested with the system's Python. PYTHON_PACKAGES are further packages, such as `torch jax`; tests of
-# missing packages are skipped. Without WHEEL, builds an unoptimized wheel for this machine.
+# kvstore-python on the oldest and the newest Python of pythons.sh. The newest also runs beside
+# MXNet 1.9.1 if it can be installed, on emulated GPUs, and with failed allocations; PyTorch and JAX
+# are tested with the system's Python. PYTHON_PACKAGES are further packages, such as `torch jax`;
+# tests of missing packages are skipped. Without WHEEL, builds an unoptimized wheel for this
+# machine.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -42,26 +43,27 @@ echo "$pythons" | while read -r python; do
     echo "python: $version, $python"
     tests=target/python-venv/$version
     scripts/try-wheel.sh "$wheel" "$python"
-    # The oldest NumPy that the wheel works with has no builds for later Pythons.
+    # The oldest NumPy that the wheel supports has no builds for later Pythons.
     case $version in 3.10.*) numpy="numpy==1.22.4" ;; *) numpy=numpy ;; esac
     # shellcheck disable=SC2086 # lists of packages
     scripts/venv.py --python "$python" --wheel "$wheel" "$tests" "$numpy" $PACKAGES ${PYTHON_PACKAGES:-}
     if [ "$python" = "$newest_python" ]; then
         KVSTORE_MXNET_PYTHON=$mxnet check "python-$version" "$tests/bin/python" kvstore-python/tests
     else
-        # The code that allocates is the same on every Python.
+        # The code that allocates does not depend on the version of Python.
         KVSTORE_MXNET_PYTHON='' check "python-$version" "$tests/bin/python" kvstore-python/tests \
             --ignore=kvstore-python/tests/test_failed_allocations.py
     fi
 done
 
-# PyPI's PyTorch takes gigabytes, the system's does not. JAX and optax are beside it, in the newest releases that
-# take NumPy as PyTorch was built for it.
+# PyPI's PyTorch takes gigabytes, the system's does not. JAX and optax come from PyPI, in the newest
+# releases that support the NumPy of that PyTorch.
 with_torch() {
     set -- target/torch-venv kvstore-python/tests
     reason=$(scripts/torch.sh "$1" "$wheel" pytest) || { echo "not run: the tests of PyTorch${reason:+, for there is $reason}"; return 0; }
     numpy=$("$1/bin/python" -c 'import numpy; print(int(numpy.__version__.split(".")[0]) + 1)')
-    # Not by venv.py: the tests run without JAX, too, and its NumPy depends on the PyTorch that was found.
+    # Not with venv.py, because the tests also run without JAX, and its NumPy depends on the
+    # PyTorch.
     for package in jax optax; do
         "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile "numpy<$numpy" "$package" ||
             echo "python: $package cannot be installed"
@@ -72,7 +74,8 @@ with_torch() {
 }
 case " ${PYTHON_PACKAGES:-} " in *" torch "*) ;; *) with_torch ;; esac
 
-# What GPUs do is the same on every Python. A driver that has a card has this file, and then they have been tested above.
+# The GPU tests do not depend on the version of Python. This file exists if a driver has a card;
+# then the tests above have run on it.
 if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
     echo "python: GPUs, emulated ones"
     newest=target/python-venv/$(version_of "$newest_python")/bin/python

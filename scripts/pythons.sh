@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the oldest and the newest Python on this machine that the wheel works with and that can make a virtual
-# environment, one a line. In PYTHONS others may be named, separated by spaces.
+# Prints the oldest and the newest Python of this machine that the wheel supports and that can
+# create virtual environments, one per line. PYTHONS names others, separated by spaces.
 set -eu
 
 candidates() {
@@ -17,7 +17,7 @@ candidates() {
     done
 }
 
-# The minor version of each Python in front of its path, for those that can make environments.
+# Prints the minor version and the path of each Python that can create environments.
 numbered() {
     candidates | while read -r python; do
         "$python" -c '

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Checks that this machine can build and test the project: cargo, a C linker, a C++ compiler, a JDK and Maven.
-# `setup.sh portable` also checks for Python with venv, `setup.sh test` also for a Python that the
-# wheel supports; `setup.sh wheel` checks for Python with venv, but not for Java, C++ and Maven.
+# Checks that this machine can build and test the project: cargo, a C linker, a C++ compiler, a JDK
+# and Maven. `setup.sh portable` also checks for Python with venv, `setup.sh test` also for a Python
+# that the wheel supports. `setup.sh wheel` checks for Python with venv, but not for Java, C++ and
+# Maven.
+#
 # As root, prints one message with all that is missing and the commands that install it, then runs
 # the commands. Otherwise only prints the message, and fails. Prints nothing if nothing is missing.
-# With KVSTORE_SETUP=print only prints: the message, with status 1, or `nothing to install`.
+# With KVSTORE_SETUP=print, only prints: the message, with status 1, or `nothing to install`.
 set -eu
 . "$(dirname "$0")/apt.sh"
 
@@ -15,7 +17,7 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { echo "setup: $*" >&2; }
 
-# Numbers of `1.88.0-nightly` as one that can be compared: 1088.
+# Converts `1.88.0-nightly` to a number that can be compared: 1088.
 rust_number() { echo "$1" | awk -F. '{ print $1 * 1000 + $2 }'; }
 
 rust_is_good() {
@@ -23,7 +25,7 @@ rust_is_good() {
     [ -n "$found" ] && [ "$(rust_number "$found")" -ge "$(rust_number "$RUST_NEEDED")" ]
 }
 
-# The file `release` of a JDK answers at once; asking javac starts a virtual machine.
+# Reads the file `release` of a JDK, because javac would start a virtual machine.
 jdk_version() {
     javac=$(readlink -f "$1")
     release=$(dirname "$javac")/../release
@@ -34,7 +36,7 @@ jdk_version() {
     fi
 }
 
-# Maven obeys JAVA_HOME before it looks at PATH, so we do too.
+# Maven prefers JAVA_HOME to PATH, so this script does, too.
 jdk_is_good() {
     javac=${JAVA_HOME:+$JAVA_HOME/bin/javac}
     [ -n "$javac" ] || javac=$(command -v javac) || return 1
@@ -46,7 +48,7 @@ cxx_is_good() { [ "$WANTED" = wheel ] || command -v c++ >/dev/null 2>&1; }
 java_is_good() { [ "$WANTED" = wheel ] || jdk_is_good; }
 maven_is_good() { [ "$WANTED" = wheel ] || command -v mvn >/dev/null 2>&1; }
 
-# Debian's Python has no venv until a package brings it.
+# Debian's Python has venv in a separate package.
 python_is_good() {
     [ -z "$WANTED" ] || python3 -c 'import venv, ensurepip' 2>/dev/null || return 1
     [ "$WANTED" != test ] || [ -n "$("$(dirname "$0")/pythons.sh")" ]
@@ -54,7 +56,7 @@ python_is_good() {
 
 apt_has() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
 
-# A fresh container has no package lists, and then no package has a candidate.
+# A new container has no package lists, and then no package has a candidate.
 refresh_lists() {
     may_install || return 0
     apt_has gcc || apt-get -q update
@@ -67,7 +69,7 @@ jdk_package() {
     echo default-jdk-headless
 }
 
-# What apt has to install, without Rust.
+# The packages for apt, without Rust.
 missing_packages() {
     command -v cc >/dev/null 2>&1 || printf 'gcc libc6-dev '
     cxx_is_good || printf 'g++ '
@@ -84,7 +86,7 @@ plan_rust() {
         packages="${packages}rustup "
         rust="rustup default stable"
     else
-        # A script from the network is the user's to run.
+        # Does not run a script from the network; the user may do so.
         rust="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y   # run it yourself"
     fi
 }

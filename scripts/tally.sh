@@ -1,6 +1,6 @@
 #!/bin/sh
-# tally.sh NAME COMMAND..    runs a test command, and keeps its output and reports; prints each line after NAME,
-#                            because several commands may run at a time
+# tally.sh NAME COMMAND..    runs a test command, and keeps its output and reports. Prints each line
+#                            after NAME, because several commands may run at a time.
 # tally.sh --summary NAME..  prints the test counts and the seconds of these commands; see tally.py
 #
 # The environment variable KVSTORE_REPORTS names the folder where the command writes its reports.
@@ -20,10 +20,11 @@ rm -rf "$folder"
 mkdir -p "$folder/reports"
 KVSTORE_REPORTS=$(cd "$folder/reports" && pwd)
 export KVSTORE_REPORTS
-# For the `make` that runs this script. With its options cargo would compile on one processor.
+# Remove the options of the `make` that runs this script, because with them cargo would use one
+# processor.
 unset MAKEFLAGS MFLAGS MAKELEVEL
 started=$(date +%s)
-# A pipe hides the command's status, so a file keeps it.
+# A pipe hides the status of the command, so a file keeps it.
 { "$@" 2>&1 && echo 0 >"$folder/status" || echo $? >"$folder/status"; } | tee "$folder/output.log" |
     sed -u "s/^/$name: /"
 echo $(($(date +%s) - started)) >"$folder/seconds"

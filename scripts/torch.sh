@@ -1,8 +1,10 @@
 #!/bin/sh
-# torch.sh VENV WHEEL [PACKAGE..]        makes a virtual environment with our wheel, these packages and PyTorch: the one of
-#                                        Debian or Ubuntu, which apt installs if we are root, with the system's Python.
-#                                        If it is not available, prints why and fails.
-# torch.sh --any VENV WHEEL [PACKAGE..]  then takes the one of PyPI, which on Linux comes with gigabytes for GPUs
+# torch.sh VENV WHEEL [PACKAGE..]        creates a virtual environment with the wheel, these packages
+#                                        and the PyTorch of Debian or Ubuntu, with the system's
+#                                        Python. apt installs PyTorch if the user is root. If it is
+#                                        not available, prints the reason and fails.
+# torch.sh --any VENV WHEEL [PACKAGE..]  then uses PyPI's PyTorch, which on Linux includes gigabytes
+#                                        for GPUs
 # With KVSTORE_SETUP=print, prints what it would install, and fails.
 set -eu
 . "$(dirname "$0")/apt.sh"
@@ -10,7 +12,7 @@ set -eu
 PYTHON=/usr/bin/python3
 PACKAGES="python3-torch python3-venv"
 
-# The output of apt is long, and a release without PyTorch is no error.
+# The output of apt is long, and a release without PyTorch is not an error.
 # shellcheck disable=SC2086 # a list of packages
 install_torch() {
     if only_prints; then apt_install $PACKAGES; else apt_install $PACKAGES >/dev/null 2>&1; fi
@@ -29,7 +31,7 @@ any=
 [ "$1" != --any ] || { any=yes; shift; }
 venv=$1 wheel=$2
 shift 2
-# The wheel is installed without its dependencies, and numpy is the only one.
+# Install the wheel without its dependencies. NumPy, its only one, is already there.
 if system_has_torch || { install_torch && system_has_torch; }; then
     make_venv --python "$PYTHON" --system-site-packages "$venv" numpy "$@"
 elif [ -n "$any" ]; then

@@ -1,14 +1,14 @@
 #!/bin/sh
-# try-wheel.sh WHEEL [PYTHON]  installs a wheel into an empty environment, checks that NumPy is its
-# only dependency, and runs the examples of README and quick start there: each has to print what the
-# comments beside `print` say.
+# try-wheel.sh WHEEL [PYTHON]   installs a wheel into an empty environment, checks that NumPy is its
+# only dependency, and runs the examples of README and quick start there. Each must print the text
+# in the comments beside `print`.
 set -eu
 cd "$(dirname "$0")/.."
 wheel=$1 python=${2:-python3}
 
 version=$("$python" -c 'import platform; print(platform.python_version())')
 empty=target/python-venv/$version-empty
-# New for every wheel, because pip has to find what the wheel depends on.
+# A new environment for every wheel, because pip must find the wheel's dependencies.
 rm -rf "$empty"
 scripts/venv.py --python "$python" "$empty" "$wheel"
 "$empty/bin/pip" list --disable-pip-version-check --format=freeze | cut -d= -f1 |

@@ -1,8 +1,10 @@
 #!/bin/sh
-# wheel.sh [PLATFORM..]   builds wheels for other machines than this one, for any Python from 3.10 on: target/wheels/*.whl
-# wheel.sh --here FOLDER [PROFILE]  builds a wheel for this machine into another folder, unoptimized unless told so
-# Without arguments it builds for the platforms in PLATFORMS, or for this machine's, as portable.sh does. No Python is
-# linked; maturin, which packs the wheel, needs one with venv.
+# wheel.sh [PLATFORM..]             builds wheels for other machines and for any Python from 3.10 on:
+#                                   target/wheels/*.whl
+# wheel.sh --here FOLDER [PROFILE]  builds a wheel for this machine into another folder, unoptimized
+#                                   by default
+# Without arguments, builds for the platforms in PLATFORMS, or for this machine's, as portable.sh
+# does. The wheel links no Python. maturin, which packs it, needs a Python with venv.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/zig.sh

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
-# Sourced by scripts that build for other Linux systems than this one; they stand in the root of the repository.
+# Sourced by scripts that build for other Linux systems. They must be in the root of the repository.
 #
-# The linker is zig, which knows the symbols of every release of glibc: a package in a folder of its own, where a
-# container with an old system would have to be kept. `setup.sh portable` checks for Python.
+# The linker is zig, a package in its own folder. It has the symbols of every release of glibc, so
+# no container with an old system is needed. `setup.sh portable` checks for Python.
 
 . scripts/apt.sh
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -15,15 +15,15 @@ callers_flags=${RUSTFLAGS:-}
 # shellcheck disable=SC2086 # a list of packages
 install_tools() { scripts/venv.py "$venv" $PACKAGES; }
 
-# As the JVM side names it.
+# The name that the JVM side uses.
 this_platform() {
     uname -sm | tr '[:upper:] ' '[:lower:]-' | sed 's/^darwin/macos/; s/arm64$/aarch64/'
 }
 
 # Links libgcc_s.so.1. Otherwise cargo-zigbuild links zig's LLVM unwinder statically, and the
 # process crashes when a thread ends in pthread_exit, as Python's daemon threads do: glibc unwinds
-# with libgcc_s, enters our frames, and these call the other unwinder. A stub with the symbols of
-# libgcc_s is enough for the linker, for any processor. Paths are relative to the workspace, where
+# with libgcc_s, enters our frames, and these call the other unwinder. For the linker, a stub with
+# the symbols of libgcc_s is enough, for any processor. Paths are relative to the workspace, where
 # cargo runs the linker.
 use_system_unwinder() {
     unwinder=target/zigbuild/$target/libgcc_s.so.1
@@ -33,8 +33,8 @@ use_system_unwinder() {
     name=CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_RUSTFLAGS
     eval "flags=\${$name:-}"
     flag=-Clink-arg=$unwinder
-    # A caller that has sourced this file exports the flag. Twice the flag is another fingerprint
-    # for cargo.
+    # A caller that has sourced this file exports the flag. With the flag twice, cargo would compile
+    # everything again.
     case " $flags " in
         *" $flag "*) ;;
         *) export "$name=$flags $flag" ;;
@@ -46,11 +46,11 @@ use_system_unwinder() {
     esac
 }
 
-# Makes zig the linker of cargo and sets `target`, for a platform. cargo and maturin use one linker, because
-# cargo compiles everything again for another one.
+# Makes zig the linker of cargo for a platform, and sets `target`. cargo and maturin must use the
+# same linker, because cargo compiles everything again for another one.
 use_zig() {
     target=${1#linux-}-unknown-linux-gnu
-    # A toolchain knows its own machine from the start.
+    # The toolchain always contains the target of this machine.
     [ "$1" = "$(this_platform)" ] || run_or_print rustup target add "$target"
     use_system_unwinder "$1"
     export PATH="$venv/bin:$PATH"
