@@ -18,7 +18,8 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 
 may_install() { has_apt && is_root && ! only_prints; }
 
-# run_or_print COMMAND.. runs a command that installs; with KVSTORE_SETUP=print, prints it and fails
+# run_or_print COMMAND..   runs a command that installs; with KVSTORE_SETUP=print, prints it and
+#                          fails
 run_or_print() {
     only_prints || { "$@"; return; }
     echo "setup: would run: $*" >&2
@@ -29,7 +30,8 @@ run_or_print() {
 # packages.
 apt_get() { flock "${TMPDIR:-/tmp}/kvstore-apt.lock" env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null; }
 
-# apt_install PACKAGE.. installs packages; fails if apt does not have them or the user is not root.
+# apt_install PACKAGE..   installs packages; fails if apt does not have them or the user is not
+#                         root.
 # If the first try fails, it updates the package lists, which may be missing or old, and tries
 # again.
 apt_install() {

@@ -12,7 +12,8 @@ version=$(sed -n 's:^  <version>\(.*\)</version>:\1:p' clojure/pom.xml)
 jar=$root/clojure/target/kvstore-$version.jar
 class_path=$jar:$(cat clojure/target/release/classpath.txt)
 
-# expect NAME OUTPUT HOW COMMAND.. runs a command in the folder of the example and checks its output
+# expect NAME OUTPUT HOW COMMAND..   runs a command in the folder of the example and checks its
+#                                    output
 expect() {
     name=$1 expected=$2 how=$3
     log=$root/target/example-$1

@@ -9,8 +9,8 @@
 #                     mpirun.openmpi5, mpirun.mpich5
 # mpi.sh launcher N   prints the beginning of the command that starts a job of N processes on this
 #                     machine. Prefers Open MPI, because MPICH's processes poll all the time and
-#                     each needs its own core. If neither is usable, installs Open MPI, or fails with
-#                     instructions.
+#                     each needs its own core. If neither is usable, installs Open MPI, or fails
+#                     with instructions.
 set -eu
 . "$(dirname "$0")/apt.sh"
 
@@ -53,8 +53,8 @@ launcher() {
     return 1
 }
 
-# put NAME PACKAGE installs PACKAGE in its own environment, with a launcher NAME whose processes
-# find
+# put NAME PACKAGE   installs PACKAGE in its own environment, with a launcher NAME whose processes
+#                    find
 #                    its library
 put() {
     root=$PWD/target/mpi/$1 launcher=target/mpi/bin/mpirun.$1

@@ -1,9 +1,9 @@
-"""Runs a file of unittest's tests.
+"""Runs the tests of a file with unittest.
 
     python scripts/run_unittests.py FILE
 
-Under scripts/tally.sh it also writes a report: unittest has none for machines, and the environment
-of these tests has no pytest.
+Under scripts/tally.sh, it also writes a report, because unittest has no machine-readable one, and
+the environment of these tests has no pytest.
 """
 
 import json

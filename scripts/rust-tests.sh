@@ -1,6 +1,6 @@
 #!/bin/sh
-# rust-tests.sh   runs the tests of all crates in one build. A build of selected crates would compile
-# their dependencies a second time, with other features.
+# rust-tests.sh   runs the tests of all crates in one build. A build of selected crates would
+# compile their dependencies a second time, with other features.
 #
 # The jobs of kvstore-dist need Open MPI and MPICH, and its tests of two hosts need network
 # namespaces. As root, the script installs them with apt. A check that cannot run prints

@@ -1,4 +1,4 @@
-"""Sums the test results of the commands that scripts/tally.sh ran, and prints a line for each.
+"""Sums the test results of the commands that scripts/tally.sh has run, and prints a line for each.
 
     python3 scripts/tally.py FOLDER NAME..
 
@@ -7,9 +7,9 @@ Reads from FOLDER/NAME:
 - `reports/**/*.xml`: JUnit XML, written by Surefire, Failsafe, JUnit's console launcher and pytest
 - `reports/**/*.json`: `{"passed": 3, "failed": 0, "skipped": ["a reason"]}`, written by
   run_unittests.py and the replay of programs
-- `output.log`: cargo's lines `test result: ..`, and lines of the project's own scripts and tests:
-  `not run: REASON` and `on which GPUs: ..` are repeated, each `skipped: REASON` is a check within a
-  Rust test that could not run
+- `output.log`: cargo's lines `test result: ..`, and lines of the project's own scripts and tests.
+  `not run: REASON` and `on which GPUs: ..` are repeated. Each `skipped: REASON` is a check within a
+  Rust test that could not run.
 - `status` and `seconds`, written by tally.sh
 
 Prints the output of failed tests above the counts and their names below them, because CI may show
@@ -27,15 +27,16 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# cargo has no stable report for machines; docs/design.md says why this line is read.
+# cargo has no stable machine-readable report; docs/design.md explains why this line is read.
 CARGO = re.compile(r"test result: (?:ok|FAILED)\. (\d+) passed; (\d+) failed; (\d+) ignored;")
 CARGO_HEADING = re.compile(r"---- .* stdout ----$")
-# JUnit's launcher reports the exception of an assumption; only its message is the reason.
+# JUnit's launcher reports the exception of an assumption. Only its message is the reason.
 EXCEPTION = re.compile(r"^[\w.$]+Exception: (Assumption failed: )?")
 LONGEST_REASON = 160
 # A frame of a Java stack trace outside this project's packages.
 FOREIGN_FRAME = re.compile(r"\s+at (?!dev\.kvstore|org\.apache\.clojure_mxnet)|\s+\.\.\. \d+ more")
-# How many lines of a failed test's output are repeated: Java names the error first, other tools last.
+# The number of repeated lines of a failed test's output. Java prints the error first, other tools
+# last.
 FIRST_LINES = 20
 LAST_LINES = 40
 
@@ -45,7 +46,7 @@ class Tally:
 
     def __init__(self):
         self.passed = self.failed = 0
-        # Why tests were skipped, and how often; "" is an unknown reason.
+        # The reasons for skipped tests, with their numbers. "" is an unknown reason.
         self.skipped = collections.Counter()
         self.checks = collections.Counter()
         self.notes = []
@@ -58,7 +59,8 @@ class Tally:
         self.notes.append(reason)
 
     def count_junit(self, path):
-        """Counts the test cases of a file. The counts of its suites differ between writers."""
+        """Counts the test cases of a file, not the counts of its suites, which differ between
+        writers."""
         for case in ElementTree.parse(path).iter("testcase"):
             skip = case.find("skipped")
             failures = case.findall("failure") + case.findall("error")
@@ -139,7 +141,7 @@ def read(path):
 
 
 def tally(folder):
-    """Returns the results of the command that ran with this folder."""
+    """Returns the results of the command with this folder."""
     result = Tally()
     if not folder.is_dir():
         result.fail("did not run")
@@ -165,7 +167,7 @@ def tally(folder):
 
 
 def lines(name, result):
-    """Yields a line of counts, and a line for each reason to skip tests."""
+    """Yields a line of counts, and a line for each reason of skipped tests."""
     notes = list(result.notes)
     if result.checks:
         reasons = "; ".join(result.checks)

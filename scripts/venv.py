@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a virtual environment with packages, unless it is complete already.
+"""Creates a virtual environment with packages, unless a complete one exists.
 
     venv.py [OPTION..] FOLDER [PACKAGE..]
 
 A stamp in the folder records the packages and options. It is written last, so an interrupted
-installation is not complete. Other packages or options make a new environment. Only one process at
-a time changes the folder; others wait. What pip prints goes to standard error.
+installation is not complete. With other packages or options, the environment is created again. Only
+one process at a time changes the folder; others wait. pip's output goes to standard error.
 
-With KVSTORE_SETUP=print, prints what it would install, and ends with status 1 if that is anything.
+With KVSTORE_SETUP=print, prints what it would install, and ends with status 1 if there is anything.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 STAMP = "kvstore-packages.json"
-# What `python -m venv` makes before the file that says what the folder is.
+# The folders that `python -m venv` creates before the file that marks an environment.
 FIRST_FOLDERS = {"bin", "include", "lib", "lib64"}
 
 
@@ -61,7 +61,7 @@ def identity(python):
 
 @contextlib.contextmanager
 def locked(folder):
-    """Keeps other processes from the folder. The lock ends with the process, however that ends."""
+    """Locks the folder against other processes. The lock ends with the process."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{folder}.lock", "w") as file:
         try:
@@ -78,7 +78,7 @@ def is_complete(folder, stamp):
             return False
     except OSError:
         return False
-    # Fails if the system's Python was removed, or replaced by a later one.
+    # Fails if the system's Python was removed or replaced by a later version.
     check = [str(folder / "bin" / "python"), "-c", "import pip"]
     try:
         return subprocess.run(check, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
@@ -106,7 +106,7 @@ def make(options, stamp):
         pip_install(options.folder, *(["--no-deps"] if options.no_deps else []), *options.packages)
     if options.module:
         run(options.folder / "bin" / "python", "-c", f"import {options.module}")
-    # Renamed, so that the stamp is there at once or not at all.
+    # The stamp is renamed, so that it appears complete or not at all.
     unfinished = options.folder / f"{STAMP}.new"
     unfinished.write_text(stamp, encoding="utf-8")
     unfinished.replace(options.folder / STAMP)
@@ -114,7 +114,8 @@ def make(options, stamp):
 
 def main(arguments):
     options = parse(arguments)
-    # Without --python the interpreter is not recorded: callers have different ones first on PATH.
+    # Without --python, the interpreter is not recorded, because callers have different ones first
+    # on PATH.
     stamp = json.dumps({
         "python": options.python and identity(options.python),
         "packages": options.packages,

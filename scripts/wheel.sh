@@ -1,6 +1,6 @@
 #!/bin/sh
-# wheel.sh [PLATFORM..]             builds wheels for other machines and for any Python from 3.10 on:
-#                                   target/wheels/*.whl
+# wheel.sh [PLATFORM..]             builds wheels for other machines and for any Python from 3.10
+#                                   on: target/wheels/*.whl
 # wheel.sh --here FOLDER [PROFILE]  builds a wheel for this machine into another folder, unoptimized
 #                                   by default
 # Without arguments, builds for the platforms in PLATFORMS, or for this machine's, as portable.sh

@@ -8,13 +8,13 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-# Libraries that every glibc system has, on any processor.
+# Libraries that every glibc system has.
 MAY_NEED = re.compile(r"lib(c|m|dl|pthread|gcc_s)\.so\.\d+|ld-linux[-\w]*\.so\.\d+")
 NEWEST_GLIBC = (2, 28)
 MACHINES = {"linux-x86_64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
 
 UNWINDER = "libgcc_s.so.1"
-# Functions that Rust's panics call. With a static unwinder none of them is undefined.
+# Functions that Rust's panics call. They are undefined unless the unwinder is linked statically.
 UNWINDS = ["_Unwind_Backtrace", "_Unwind_DeleteException", "_Unwind_RaiseException", "_Unwind_Resume"]
 # The prefix of the LLVM unwinder's messages. `strip` removes its symbols, but not its strings.
 LLVM_UNWINDER = b"libunwind: "
@@ -22,7 +22,7 @@ LLVM_UNWINDER = b"libunwind: "
 
 @dataclass
 class Library:
-    """A shared library or a program: its machine, what it needs from a system, and what it exports."""
+    """A shared library or a program: its machine, its requirements and its exports."""
 
     machine: str
     needed: list
@@ -65,8 +65,7 @@ class Library:
         return found + self.unwinder_complaints()
 
     def unwinder_complaints(self):
-        """Returns the reasons why it has an unwinder of its own, which crashes in `pthread_exit`.
-        """
+        """Returns the reasons why it has its own unwinder, which crashes in `pthread_exit`."""
         found = [f"does not need {UNWINDER}"] if UNWINDER not in self.needed else []
         found += [f"does not take {name} from the system" for name in UNWINDS if name not in self.undefined]
         found += [f"defines {name}" for name in self.defined if name.startswith(("_Unwind_", "__unw_"))]

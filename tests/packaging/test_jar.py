@@ -1,4 +1,4 @@
-"""What `make jar` made, read from the outside.
+"""Tests the contents of the jars that `make jar` builds.
 
 Runs with the Python that scripts/portable.sh installs:
     target/portable-venv/bin/python tests/packaging/test_jar.py
@@ -18,7 +18,7 @@ JARS = ROOT / "clojure" / "target"
 
 
 def entries(classifier=""):
-    """Returns the names in one of the jars."""
+    """Returns the names in the jar with this classifier."""
     with zipfile.ZipFile(JARS / f"{NAME}{classifier}.jar") as jar:
         return jar.namelist()
 

@@ -18,9 +18,9 @@ REFERENCE = re.compile(r"^ *\[[^\]]+\]: *(\S+)", re.M)
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.M)
 # A page that a comment or a message names.
 NAMED_PAGE = re.compile(r"\bdocs/[\w/-]+\.md\b")
-# Pages of other projects, as they were written.
+# Pages of other projects, unchanged.
 FOREIGN = "kvstore-python/tests/documents/"
-# Pages whose lines and tables are short.
+# Pages with short lines and tables.
 SHORT = re.compile(r"README\.md|docs/(getting-started|guides)/.*\.md")
 
 
@@ -94,7 +94,8 @@ def long_parts(path, text):
 
 class Pages(unittest.TestCase):
     def assert_no_faults(self, find):
-        """Asserts that `find`, given the path and the text of a page, finds nothing on any page."""
+        """Asserts that `find`, called with the path and the text of a page, returns no faults for
+        any page."""
         pages = {path: path.read_text(encoding="utf-8") for path in tracked("*.md")}
         faults = {name(path): find(path, text) for path, text in pages.items()}
         self.assertEqual({page: found for page, found in faults.items() if found}, {})

@@ -1,4 +1,4 @@
-"""The project's scripts: on machines without a tool, and what they count, install and print.
+"""Tests the project's scripts: missing tools, and what the scripts count, install and print.
 
 Runs with any Python:
     python3 tests/packaging/test_scripts.py
@@ -27,12 +27,12 @@ class ScriptTest(unittest.TestCase):
         self.path = f"{self.root}/bin:/usr/bin:/bin"
 
     def link(self, *names):
-        """Puts files of the repository into the folder."""
+        """Links files of the repository into the folder."""
         for name in names:
             (self.root / name).symlink_to(ROOT / name)
 
     def program(self, name, script):
-        """Adds a stub that hides the machine's program."""
+        """Adds a stub that hides the program of the machine."""
         path = self.root / "bin" / name
         path.write_text(f"#!/bin/sh\necho {name} \"$@\" >>{self.root}/calls\n{script}\n")
         path.chmod(0o755)
@@ -42,7 +42,7 @@ class ScriptTest(unittest.TestCase):
         return {**os.environ, "PATH": self.path, "CARGO_HOME": cargo_home, "KVSTORE_SETUP": "", **changes}
 
     def run_script(self, *command, **environment):
-        """Runs a script, and returns how it ended and which programs it has called."""
+        """Runs a script. Returns its result and the programs that it has called."""
         environment = self.environment(**environment)
         command = ["sh", *command]
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=120)
@@ -110,7 +110,7 @@ class Setup(ScriptTest):
         self.assertNotIn("apt-get", calls)
 
     def test_a_python_that_is_too_old_for_the_wheel_is_not_enough(self):
-        # It can create environments, but its version is too old for pythons.sh.
+        # This Python can create environments, but it is too old for pythons.sh.
         self.program("python3", 'case $2 in "import venv, ensurepip") ;; *) exit 1 ;; esac')
         done, _ = self.run_script("scripts/setup.sh", "test", PYTHONS="python3")
         self.assertNotEqual(done.returncode, 0)
@@ -118,7 +118,7 @@ class Setup(ScriptTest):
 
 
 class FreshSystem(ScriptTest):
-    """`scripts/setup.sh` on a Debian or Ubuntu with a few tools only."""
+    """`scripts/setup.sh` on a Debian or Ubuntu with few tools."""
 
     PACKAGES = "gcc libc6-dev g++ openjdk-21-jdk-headless maven python3-venv rustup"
     TOOLS = "sh awk cat chmod cut dirname env flock grep mkdir readlink sed sort touch tr uniq".split()
@@ -138,7 +138,7 @@ class FreshSystem(ScriptTest):
         for name in ["cc", "c++", "mvn", "javac"]:
             self.install_later(name, "")
         (self.root / "release").write_text('JAVA_VERSION="21.0.1"\n')
-        # What pythons.sh reads: a version and a path.
+        # The output that pythons.sh reads: a version and a path.
         self.install_later("python3", "echo 11 python3")
         self.install_later("rustup", f"cp {self.root}/rust/* {self.root}/bin")
         self.program("apt-get", f"""
@@ -153,7 +153,7 @@ class FreshSystem(ScriptTest):
         (self.root / "tools" / "cp").symlink_to(shutil.which("cp"))
 
     def install_later(self, name, script, folder="installed"):
-        """Moves a stub to where the stub of an installer finds it."""
+        """Moves a stub to a folder, from which the stub of an installer copies it."""
         self.program(name, script)
         (self.root / "bin" / name).rename(self.root / folder / name)
 
@@ -171,7 +171,7 @@ class FreshSystem(ScriptTest):
         self.assertIn("rustup default stable\n", calls)
         before, after = done.stderr.split("setup: installs: ")
         self.assertTrue(after.startswith(f"{self.PACKAGES} and Rust >= "), after)
-        # Only the lists of packages are read before.
+        # Before the message, the script only reads the package lists.
         self.assertEqual(before, "apt-get\n")
         self.assertEqual(calls[:calls.index("apt-get install")].count("apt-get -q update\n"), 1)
 
@@ -232,14 +232,14 @@ class FreshSystem(ScriptTest):
 
 
 class Venv(ScriptTest):
-    """`scripts/venv.py`, with a stub of Python that makes environments with a stub of pip."""
+    """`scripts/venv.py`, with a stub of Python that creates environments with a stub of pip."""
 
     def setUp(self):
         super().setUp()
         self.link("scripts/venv.py")
         for name in ["started", "go"]:
             os.mkfifo(self.root / name)
-        # PIP is what pip does.
+        # The stub runs the script in PIP.
         self.program("inner", 'case "$*" in *" pip install"*) eval "${PIP:-}" ;; esac')
         self.program("python3", f"""
             case $1 in -c) echo /bin/python3 ${{VERSION:-3 11}}; exit ;; esac
@@ -254,7 +254,8 @@ class Venv(ScriptTest):
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def venv(self, *arguments, **environment):
-        """Runs it, and returns its status, its messages, and how often environment and packages were made."""
+        """Runs the script. Returns its status, its messages, and how often it has created the
+        environment and installed packages."""
         (self.root / "calls").write_text("")
         process = self.start(*arguments, **environment)
         printed, messages = process.communicate(timeout=120)
@@ -358,11 +359,11 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         self.program("python3", f'exec {sys.executable} "$@"')
 
     def run_command(self, name, script, **reports):
-        """Runs a shell script, after the reports were copied, and returns its status."""
+        """Runs a shell script after copying the reports. Returns its status."""
         for report, text in reports.items():
             file, _, suffix = report.rpartition("_")
             (self.root / f"{file}.{suffix}").write_text(text)
-            # Some tools write into folders of their own.
+            # Some tools write to their own folders.
             folder = f"$KVSTORE_REPORTS/{file}"
             script = f"mkdir {folder}; cp {file}.{suffix} {folder}; {script}"
         done, _ = self.run_script("scripts/tally.sh", name, "sh", "-c", script)
