@@ -1,7 +1,7 @@
 #!/bin/sh
 # gpu-tests.sh   runs the suites of every implementation with their values on GPUs: real ones if
-#                this machine has any, otherwise emulated ones. KVSTORE_GPUS is the number of devices;
-#                several devices can share a card.
+#                this machine has any, otherwise emulated ones. KVSTORE_GPUS is the number of
+#                devices; several devices can share a card.
 set -eu
 cd "$(dirname "$0")/.."
 

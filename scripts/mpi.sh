@@ -54,8 +54,7 @@ launcher() {
 }
 
 # put NAME PACKAGE   installs PACKAGE in its own environment, with a launcher NAME whose processes
-#                    find
-#                    its library
+#                    find its library
 put() {
     root=$PWD/target/mpi/$1 launcher=target/mpi/bin/mpirun.$1
     scripts/venv.py "$root" "$2" || return 1

@@ -1,7 +1,8 @@
 #!/bin/sh
 # replay.sh [NUMBER [SEED]]   runs random programs in Python with the released wheel and replays
-# them in Clojure with the released jar. Every result must be bit-identical. Default: 1000 programs from
-# seed 0. Needs `make jar wheel` and Maven's `verify`, which writes the class path.
+#                             them in Clojure with the released jar. Every result must be
+#                             bit-identical. Default: 1000 programs from seed 0.
+# Needs `make jar wheel` and Maven's `verify`, which writes the class path.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # torch.sh VENV WHEEL [PACKAGE..]        creates a virtual environment with the wheel, these
-#                                        packages and the PyTorch of Debian or Ubuntu, with the system's
-#                                        Python. apt installs PyTorch if the user is root. If it is
-#                                        not available, prints the reason and fails.
+#                                        packages and the PyTorch of Debian or Ubuntu, with the
+#                                        system's Python. apt installs PyTorch if the user is root.
+#                                        If it is not available, prints the reason and fails.
 # torch.sh --any VENV WHEEL [PACKAGE..]  then uses PyPI's PyTorch, which on Linux includes gigabytes
 #                                        for GPUs
 # With KVSTORE_SETUP=print, prints what it would install, and fails.
