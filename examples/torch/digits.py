@@ -1,9 +1,9 @@
-"""Trains a network on handwritten digits: four replicas and a store, beside plain PyTorch.
+"""Trains a network on handwritten digits, with four replicas and a store, and with plain PyTorch.
 
     python digits.py [EPOCHS]
 
-Every replica computes the gradients of its part of a batch. The store sums them and takes the step, and the replicas
-pull the new weights. Gradients are read where they lie, and weights are written where the parameters are.
+Every replica computes the gradients of its part of a batch. The store sums them and steps, and the
+replicas pull the new weights. The store reads the gradients and writes the parameters in place.
 """
 
 import gzip
@@ -25,25 +25,26 @@ LEARNING_RATE, MOMENTUM = 0.1, 0.9
 
 
 def network():
-    """Returns a network with one hidden layer, each time with the same weights."""
+    """Returns a network with one hidden layer, always with the same weights."""
     torch.manual_seed(SEED)
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def learn(network, part):
-    """Adds the gradients of a part of a batch to those of the parameters: the mean of the batch is the parts' sum."""
+    """Adds the gradients of a part of a batch to the parameters' gradients. The parts add up to the
+    mean of the batch."""
     pixels, labels = part
     loss = functional.cross_entropy(network(pixels), labels, reduction="sum") / BATCH_SIZE
     loss.backward()
 
 
 class Replicas:
-    """A network four times, and the store between them."""
+    """Four replicas of a network, and the store between them."""
 
     def __init__(self):
         self.networks = [network() for _ in range(NUM_REPLICAS)]
         self.names = [name for name, _ in self.networks[0].named_parameters()]
-        # For each name a tuple: that parameter of every replica.
+        # For each name, the parameter of every replica.
         self.parameters = list(zip(*(network.parameters() for network in self.networks)))
         self.store = mx.kv.create("local")
         self.store.set_optimizer(mx.optimizer.SGD(learning_rate=LEARNING_RATE, momentum=MOMENTUM))
@@ -61,7 +62,7 @@ class Replicas:
 
 
 class Plain:
-    """The network once. PyTorch sums the gradients of the parts, and takes the step."""
+    """One network. PyTorch sums the gradients of the parts and steps."""
 
     def __init__(self):
         self.networks = [network()]
@@ -76,7 +77,8 @@ class Plain:
 
 
 def digits():
-    """Returns batches of four parts to learn from, and the pixels and labels of a fifth of the digits to be tested with."""
+    """Returns batches of four parts for training, and the pixels and labels of a fifth of the
+    digits for the test."""
     with gzip.open(DIGITS, "rt") as lines:
         rows = torch.tensor([[int(number) for number in line.split(",")] for line in lines])
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(SEED))]
@@ -89,7 +91,7 @@ def digits():
 
 
 def epoch(trainer, batches):
-    """Learns from every batch, and returns how many milliseconds a step has taken."""
+    """Trains with every batch. Returns the milliseconds per step."""
     start = time.perf_counter()
     for parts in batches:
         trainer.step(parts)
@@ -103,7 +105,8 @@ def accuracy(network, tested):
 
 
 def train(epochs):
-    """Trains both, turn about. Returns, of each: itself, its accuracy, and its median time of a step."""
+    """Trains both in turn. Returns for each the trainer, its accuracy, and the median time of a
+    step."""
     batches, tested = digits()
     trainers = [Replicas(), Plain()]
     times = {trainer: [] for trainer in trainers}

@@ -1,7 +1,7 @@
 (ns deps
-  "Prints the arguments that `clojure -M:ALIAS` would give to Java in this folder, one a line.
+  "Prints the arguments that `clojure -M:ALIAS` would pass to Java in this folder, one per line.
 
-  For machines without the Clojure CLI: its resolver is a library."
+  For machines without the Clojure CLI, whose resolver is a library."
   (:require [clojure.string :as string]
             [clojure.tools.deps :as deps]))
 

@@ -1,8 +1,8 @@
 (ns lein
-  "Prints the main namespace of the Leiningen project in this folder, when it depends on the artefact of
-  the pom that is given.
+  "Prints the main namespace of the Leiningen project in this folder. Fails unless the project depends
+  on the artefact of the given pom.
 
-  For machines without Leiningen, which is not to be had as a library."
+  For machines without Leiningen, which is not available as a library."
   (:require [clojure.edn :as edn]
             [clojure.xml :as xml]))
 
