@@ -34,6 +34,7 @@ impl NaiveStep<'_> {
         if momentum == 0.0 {
             return w - slope;
         }
+        // The momentum contains the last learning rate, so it is scaled to the current one.
         if let Some(last) = last_rate
             && self.is("momentum_correction")
             && last > 0.0

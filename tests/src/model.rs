@@ -116,12 +116,14 @@ impl Model {
             sums.push(sum(&addends));
             left.push((index, rows_of(&entry.key), residuals));
         }
+        // All sums first, because the norm is over all keys of the push.
         if let Some(bound) = self.clip_global_norm {
             clip(&mut sums, bound);
         }
         for ((index, rows, residuals), sum) in left.into_iter().zip(sums) {
             let entry = &mut self.entries[index];
             entry.update(&self.policy, &sum, rows.as_deref())?;
+            // Only now, because a failed updater must leave the residuals.
             entry.residuals = residuals;
         }
         Ok(())

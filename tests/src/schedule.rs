@@ -51,6 +51,7 @@ impl Stateful {
         let part = |max: u64| (n - warmup_steps) as f64 / (max - warmup_steps) as f64;
         match &self.kind {
             Kind::Factor { step, factor, stop_factor_lr } => {
+                // A loop, because a run may begin at a later update (`begin_num_update`).
                 while n > self.behind + step {
                     self.behind += step;
                     self.current = (self.current * factor).max(*stop_factor_lr);

@@ -232,6 +232,7 @@ fn a_checkpoint_has_the_contents_at_its_start() {
     let store = create("local").unwrap();
     store.init("w", &array(&vec![1.0; 1 << 20])).unwrap();
     let checkpoint = store.checkpoint(&path).unwrap();
+    // These pushes run while the file is written.
     for number in 2_u8..20 {
         store.push("w", &array(&vec![number.into(); 1 << 20])).unwrap();
     }
@@ -266,6 +267,7 @@ fn the_last_checkpoint_of_a_file_stays() {
             let path = if number.is_multiple_of(2) && cfg!(unix) { &link } else { &path };
             store.checkpoint(path).unwrap()
         };
+        // The first writer takes longest, so without a queue its file would be the last.
         let writing = [begin(number, 1 << 21), begin(number + 1, 1000), begin(number + 2, 1)];
         for checkpoint in writing.into_iter().rev() {
             checkpoint.wait().unwrap();

@@ -120,6 +120,7 @@ fn check_kernels(model: &Model, dtype: DType, len: usize) {
         sent.push(codes);
         arrived.push(expected);
 
+        // Sums over all codes so far, so that one to four lists of codes are tested.
         let codes: Vec<_> = sent.iter().map(span).collect();
         let mut target = storage(&vec![0xff; len * dtype.size()]);
         let dst = span_mut(&mut target);

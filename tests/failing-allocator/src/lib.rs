@@ -60,6 +60,7 @@ impl FailingAllocator {
         if IS_WITHOUT_MEMORY.get() {
             return true;
         }
+        // One atomic step, because the threads of a call count down together.
         let next = |left: i64| match left {
             ALL => None,
             0 if ONCE.load(ORDER) => Some(ALL),
@@ -71,6 +72,7 @@ impl FailingAllocator {
         }
         HAS_FAILED.store(true, ORDER);
         if STACKS_ARE_WANTED.load(ORDER) {
+            // Printing allocates, and must not fail.
             let left = LEFT.swap(ALL, ORDER);
             eprintln!("{num_bytes} bytes:\n{}", Backtrace::force_capture());
             LEFT.store(left, ORDER);
@@ -196,6 +198,7 @@ pub fn run_cases_by<E: Display + Send>(
         println!("allocations: {counts:?}");
         return;
     }
+    // A child process per case, because an allocation that aborts would end all cases.
     let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
     let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {

@@ -62,6 +62,7 @@ impl Plan {
                 break;
             }
         }
+        // The warm-up shows how many calls fit into the time limit.
         let affordable = self.at_most.as_secs_f64() / once.max(1e-9);
         let afford = |most: usize, each: usize| -> usize {
             (1..=most).rev().find(|count| times(count * each) <= affordable).unwrap_or(1)

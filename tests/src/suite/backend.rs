@@ -238,6 +238,7 @@ fn compressed_on(
     let bytes = Spec::new(&[quantizer.code.num_bytes(spec.num_elements())], DType::U8);
     let gradients: Vec<_> = values.iter().map(|value| Buffer::new(backend, value)).collect();
     let mut old: Vec<_> = residuals.iter().map(|value| Buffer::new(backend, value)).collect();
+    // Outputs start with arbitrary bits, to detect elements that the backend does not write.
     let fresh = |value: &Value| Buffer::new(backend, &nasty(value.spec.clone(), 7));
     let mut new: Vec<_> = residuals.iter().map(fresh).collect();
     let mut codes: Vec<_> =

@@ -204,6 +204,7 @@ fn run(place: &Place, rule: &UpdateKind, manner: Manner, inputs: &[Input]) -> Ve
     let initial: Vec<_> =
         inputs.iter().map(|input| value(input, &input.initial, 0).into()).collect();
     store.init(&keys, &initial).unwrap();
+    // Without this, the first push could not change the values in place.
     drop(initial);
     let mut held = Vec::new();
     for round in 0..inputs[0].rounds.len() {

@@ -149,6 +149,7 @@ pub fn an_updater_blocks_no_readers_of_other_keys(store: &Store) {
     let inside = Arc::clone(&meet);
     store
         .set_updater(move |_, pushed, stored| {
+            // Between the two waits, the other thread pulls while the updater is running.
             inside.wait();
             inside.wait();
             Ok(stored.assign(&pushed.tensor())?)

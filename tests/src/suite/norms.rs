@@ -46,6 +46,7 @@ fn measured(
             Measured::Step { rule, weight: kept[0].span(), states }
         }
     };
+    // NaN shows a block that the backend has not written.
     let mut sums = vec![[f64::NAN; 2]; num_blocks(len)];
     let device = Device::new(backend.kind(), 0);
     let job = MeasureJob { measured, device, dtype, addends: &spans, sums: &mut sums };

@@ -66,6 +66,7 @@ fn readers_go_forward(store: &Store, num_pushers: usize, push: fn(&Store, usize)
                 push(&shared, round);
                 continue;
             }
+            // The arrays stay alive in this round, so a concurrent push needs new memory.
             let pulled = shared.pull_new(KEYS).unwrap();
             for (value, before) in pulled.iter().zip(&mut before) {
                 let count = count_of(value);
@@ -180,6 +181,7 @@ fn pushes_have_one_rule(store: &Store, change: impl Fn(&Store, bool) + Send + Sy
     store.init(["a", "b"], zeros()).unwrap();
     change(store, false);
     let shared = store.clone();
+    // One value that several threads step, and a short one.
     let gradients = vec![array(&vec![-1.0; 70_000]), array(&[-1.0; 3])];
     on_threads(3, move |number| {
         for round in 0..ROUNDS {
@@ -273,6 +275,7 @@ fn a_key_is_healed_under_pushes(store: &Store, name: &'static str) {
     let successes = Arc::clone(&num_pushed);
     on_threads(4, move |number| {
         if number == 0 {
+            // Bounded, because the other threads may not run until this one pauses.
             for _ in (0..MANY).take_while(|_| refused.load(Ordering::Relaxed) < 20) {
                 thread::yield_now();
             }

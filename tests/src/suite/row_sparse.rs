@@ -453,6 +453,7 @@ pub fn readers_see_complete_steps(create: Create<'_>, backends: &Backends) {
             });
         }
     });
+    // No step was lost, and rows that no gradient contains are unchanged.
     for name in &names {
         let value = stored(&*store, name);
         for (index, number) in value.numbers.iter().enumerate() {

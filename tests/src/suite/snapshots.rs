@@ -160,6 +160,7 @@ pub fn arrays_of_an_updater_are_private(store: &Store) {
         array.fill(Scalar::Int(99)).unwrap();
     }
     assert_eq!((floats(&value), stored(store, "w")), (vec![1.0], vec![2.0]));
+    // The second push must not change the arrays of the first one.
     store.push("w", &value).unwrap();
     let kept = kept.lock().unwrap();
     assert_eq!(

@@ -226,6 +226,7 @@ pub fn the_form_of_a_value_does_not_count(store: &Store) {
         holding(rows(&[0, 2], &[0.0, -0.0, 1.0, 0.0])),
         holding(rows(&[], &[])),
     ];
+    // In both orders, because the operands may have different forms.
     for one in &same {
         assert!(same.iter().all(|other| one.is_identical(other).unwrap()));
         assert!(!others.iter().any(|other| one.is_identical(other).unwrap()));
@@ -276,6 +277,7 @@ pub fn a_snapshot_waits_for_updaters_and_pulls_for_nobody(store: &Store) {
                 assert_eq!(agreed(&store.snapshot().unwrap()), 1.0);
                 taken.store(true, Ordering::SeqCst);
             });
+            // Pauses give the snapshot time to finish too early.
             for _ in 0..100 {
                 assert_eq!(floats(&store.pull_new("a").unwrap()[0]), [0.0]);
                 thread::yield_now();

@@ -74,14 +74,15 @@ impl Modules {
         };
         let reached: BTreeMap<&str, BTreeSet<String>> =
             self.imports.keys().map(|file| (file.as_str(), reached(file))).collect();
-        let on_circle = |a: &str, b: &str| reached[a].contains(b) && reached[b].contains(a);
-        let circle = |file: &&str| -> BTreeSet<&str> {
-            reached.keys().copied().filter(|other| on_circle(file, other)).collect()
+        // Files are in one cycle if each reaches the other: a strongly connected component.
+        let in_one_cycle = |a: &str, b: &str| reached[a].contains(b) && reached[b].contains(a);
+        let cycle = |file: &&str| -> BTreeSet<&str> {
+            reached.keys().copied().filter(|other| in_one_cycle(file, other)).collect()
         };
         let all: BTreeSet<BTreeSet<&str>> =
-            reached.keys().map(circle).filter(|circle| circle.len() > 1).collect();
+            reached.keys().map(cycle).filter(|cycle| cycle.len() > 1).collect();
         let mut all: Vec<_> = all.into_iter().collect();
-        all.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+        all.sort_by_key(|cycle| std::cmp::Reverse(cycle.len()));
         all
     }
 

@@ -84,6 +84,7 @@ fn exchange(end: &mut &TcpStream, mut sent: &[u8], received: &mut [u8]) -> Resul
                 Err(error) => return Err(failed(error)),
             }
         }
+        // The other end may need this core.
         if is_idle {
             thread::yield_now();
         }
