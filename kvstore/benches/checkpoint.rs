@@ -80,7 +80,7 @@ fn files(criterion: &mut Criterion) {
         bencher.iter(|| snapshot.write(&path).expect("room for it"));
     });
     group.bench_function("restore", |bencher| {
-        bencher.iter(|| store.restore(&path).expect("a whole file"));
+        bencher.iter(|| store.restore(&path).expect("a complete file"));
     });
     drop(snapshot);
     group.finish();

@@ -31,7 +31,7 @@ fn pushes(criterion: &mut Criterion) {
     for name in NAMES {
         for num_values in [1, 4] {
             let store = create("local").expect("a store");
-            let value = zeros([LARGE], DType::F32, Device::cpu(0)).expect("memory is to be had");
+            let value = zeros([LARGE], DType::F32, Device::cpu(0)).expect("enough memory");
             store.init("w", &value).expect("a new key");
             store
                 .set_gradient_compression(name, Compression::DEFAULT_THRESHOLD)
@@ -99,7 +99,7 @@ fn kernels_on(group: &mut BenchmarkGroup<'_, WallTime>, dtype: DType) {
 }
 
 fn allocate(backend: &dyn Backend, num_bytes: usize) -> Arc<dyn Storage> {
-    backend.allocate(Device::cpu(0), num_bytes).expect("memory is to be had")
+    backend.allocate(Device::cpu(0), num_bytes).expect("enough memory")
 }
 
 fn span(storage: &Arc<dyn Storage>) -> Span<'_> {
@@ -108,7 +108,7 @@ fn span(storage: &Arc<dyn Storage>) -> Span<'_> {
 
 fn span_mut(storage: &mut Arc<dyn Storage>) -> SpanMut<'_> {
     let num_bytes = storage.num_bytes();
-    let storage = Arc::get_mut(storage).expect("nobody else holds it");
+    let storage = Arc::get_mut(storage).expect("no other reference");
     SpanMut { storage, start: 0, num_bytes }
 }
 

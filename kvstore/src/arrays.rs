@@ -63,10 +63,10 @@ pub fn array<T: Element>(
     Tensor::from_slice(backends(), device, shape, elements).map(NDArray::new)
 }
 
-/// Returns an array with `num_elements` elements in row-major order, which `lend` provides in
+/// Returns an array with `num_elements` elements in row-major order, which `get` provides in
 /// pieces.
 ///
-/// For each piece, `lend` receives a range of elements and a function, and calls the function with
+/// For each piece, `get` receives a range of elements and a function, and calls the function with
 /// these elements. So elements that can be borrowed for a short time only are copied once.
 ///
 /// ```
@@ -83,15 +83,15 @@ pub fn array<T: Element>(
 /// - Those of [`full`].
 /// - [`LengthMismatch`](crate::Error::LengthMismatch) if the shape needs another number of
 ///   elements, or a piece does not have as many elements as its range.
-/// - [`InvalidArgument`](crate::Error::InvalidArgument) if `lend` does not call the function.
-/// - The error of `lend`.
+/// - [`InvalidArgument`](crate::Error::InvalidArgument) if `get` does not call the function.
+/// - The error of `get`.
 pub fn array_from<T: Element, E: From<Error>>(
     num_elements: usize,
     shape: impl Into<Shape>,
     device: Device,
-    lend: impl FnMut(ops::Range<usize>, &mut dyn FnMut(&[T]) -> Result<()>) -> Result<(), E>,
+    get: impl FnMut(ops::Range<usize>, &mut dyn FnMut(&[T]) -> Result<()>) -> Result<(), E>,
 ) -> Result<NDArray, E> {
-    Tensor::from_pieces(backends(), device, shape, num_elements, lend).map(NDArray::new)
+    Tensor::from_pieces(backends(), device, shape, num_elements, get).map(NDArray::new)
 }
 
 /// Returns an array with these bytes: row-major elements in the machine's byte order.
@@ -140,10 +140,10 @@ mod tests {
 
     const LEN: usize = 200_000;
 
-    fn counted(len: usize, lent: usize) -> Result<NDArray> {
+    fn counted(len: usize, provided: usize) -> Result<NDArray> {
         array_from(len, [LEN], Device::cpu(0), |range, write| {
             let piece: Vec<i32> = range.map(|index| i32::try_from(index).unwrap()).collect();
-            write(piece.get(..lent.min(piece.len())).unwrap())
+            write(piece.get(..provided.min(piece.len())).unwrap())
         })
     }
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_lend_is_returned() {
+    fn the_error_of_get_is_returned() {
         let failed = array_from(1, [1], Device::cpu(0), |_, _: &mut dyn FnMut(&[f32]) -> _| {
             Err(Error::invalid("not today"))
         });

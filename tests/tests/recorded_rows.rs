@@ -24,10 +24,10 @@ fn recorded_pulls_of_rows() {
             let rows = RowSparse::new(shape, (0..all).collect::<Vec<_>>(), dense.tensor());
             // Initialised with a row-sparse value, which MXNet requires, or with a dense one.
             store.init("rows", &rows.expect("all rows")).expect("a new key");
-            store.init("whole", &dense).expect("a new key");
-            for pulled in store.pull_rows(["rows", "whole"], &[&ids[..], &ids]).expect("rows") {
+            store.init("dense", &dense).expect("a new key");
+            for pulled in store.pull_rows(["rows", "dense"], &[&ids[..], &ids]).expect("rows") {
                 assert_eq!(pulled.indices(), integers(&case["indices"]), "{name}: {case}");
-                let dense = pulled.to_dense().expect("memory is to be had");
+                let dense = pulled.to_dense().expect("enough memory");
                 let found: Vec<f64> = dense.to_vec().expect("f64");
                 assert_eq!(found, floats(&case["dense"]), "{name}: {case}");
             }

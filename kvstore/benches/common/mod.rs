@@ -12,7 +12,7 @@ pub(crate) const LARGE: usize = 16 << 20;
 /// Returns an array on the given device.
 pub(crate) fn constant(len: usize, dtype: DType, device: usize, value: f64) -> NDArray {
     let device = u32::try_from(device).expect("a small number");
-    full([len], value, dtype, Device::cpu(device)).expect("memory is to be had")
+    full([len], value, dtype, Device::cpu(device)).expect("enough memory")
 }
 
 /// Returns `count` arrays, each on its own device.

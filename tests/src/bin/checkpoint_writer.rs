@@ -10,7 +10,7 @@ use kvstore::{DType, Device, Result, create, full};
 /// The keys and their lengths. The large one is written in many pieces, the others in one.
 const KEYS: [(&str, usize); 3] = [("large", 1 << 18), ("small", 1000), ("one", 1)];
 
-fn write_for_ever(path: &str) -> Result<()> {
+fn write_forever(path: &str) -> Result<()> {
     let store = create("local")?;
     let values = |number: f64| {
         let value = |(_, len): (&str, usize)| full([len], number, DType::F32, Device::cpu(0));
@@ -28,13 +28,13 @@ fn write_for_ever(path: &str) -> Result<()> {
         store.push(keys, values(number)?)?;
         store.checkpoint(path)?.wait()?;
         println!("{number}");
-        io::stdout().flush().expect("somebody reads this");
+        io::stdout().flush().expect("a reader of the output");
     }
 }
 
 fn main() -> ExitCode {
     let path = std::env::args().nth(1).expect("the path of a file");
-    let error = write_for_ever(&path).expect_err("it ends with an error only");
+    let error = write_forever(&path).expect_err("it ends with an error only");
     println!("{}: {}", error.code(), error.chain());
     ExitCode::FAILURE
 }

@@ -41,7 +41,7 @@ impl Buffer {
         let margin = [Self::MARK; Self::MARGIN];
         let bytes = [&margin[..], &own, &margin[..]].concat();
         let device = Device::new(backend.kind(), 0);
-        let mut storage = backend.allocate(device, bytes.len()).expect("memory is to be had");
+        let mut storage = backend.allocate(device, bytes.len()).expect("enough memory");
         let dense = Arc::get_mut(&mut storage).expect("the only reference");
         backend
             .write(SpanMut { storage: dense, start: 0, num_bytes: bytes.len() }, &bytes)

@@ -21,8 +21,7 @@ const LENGTH: usize = reduced::length(PERIOD * 400);
 fn short_and_long(backends: &Backends, short: &Value) -> (Tensor, Tensor) {
     let tensor = |value: &Value| {
         let spec = TensorSpec::new(value.spec.shape.clone(), value.spec.dtype);
-        Tensor::from_bytes(backends, device(0), spec, &value.to_bytes())
-            .expect("memory is to be had")
+        Tensor::from_bytes(backends, device(0), spec, &value.to_bytes()).expect("enough memory")
     };
     (tensor(short), tensor(&repeated(short)))
 }

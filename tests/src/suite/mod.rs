@@ -47,7 +47,7 @@ pub fn on_every_store(check: impl Fn(&Store)) {
 
 /// Returns a new array with one axis.
 pub fn array(data: &[f32]) -> NDArray {
-    kvstore::array(data, [data.len()], device(0)).expect("host memory is to be had")
+    kvstore::array(data, [data.len()], device(0)).expect("enough host memory")
 }
 
 /// Returns the elements of an array.

@@ -289,7 +289,7 @@ fn check_lazy(store: &dyn KvStore, optimizer: &Optimizer, spec: &Spec) {
         }
     }
     for (expected, held) in held {
-        assert_same_bits(&expected, &from_tensor(&held[0]), &"a value that somebody holds");
+        assert_same_bits(&expected, &from_tensor(&held[0]), &"a held value");
     }
     let stats = store.stats().unwrap();
     assert_eq!(stats[0].state_bytes, stats[1].state_bytes);

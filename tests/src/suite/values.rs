@@ -7,7 +7,7 @@ use super::assert_code;
 use crate::place::device;
 
 fn tensor(backends: &Backends, values: &[f32]) -> Tensor {
-    Tensor::from_slice(backends, device(0), [values.len()], values).expect("memory is to be had")
+    Tensor::from_slice(backends, device(0), [values.len()], values).expect("enough memory")
 }
 
 fn value(backends: &Backends, values: &[f32]) -> Value {

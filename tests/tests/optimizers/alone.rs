@@ -9,14 +9,15 @@ const SHAPE: [usize; 2] = [4, 3];
 
 fn rows(indices: &[i64], dtype: DType) -> RowSparse {
     let numbers: Vec<f32> = [0.5, -1.0, 2.0].repeat(indices.len());
-    let elements = array(&numbers, [indices.len(), SHAPE[1]], Device::cpu(0)).expect("whole rows");
+    let elements =
+        array(&numbers, [indices.len(), SHAPE[1]], Device::cpu(0)).expect("complete rows");
     let elements = elements.as_type(dtype).expect("any dtype").tensor();
     RowSparse::new(SHAPE, indices.to_vec(), elements).expect("ascending rows")
 }
 
 fn weight(dtype: DType) -> NDArray {
     let numbers: Vec<f32> = [1.0, -2.0, 3.0].repeat(SHAPE[0]);
-    let weight = array(&numbers, SHAPE, Device::cpu(0)).expect("a whole weight");
+    let weight = array(&numbers, SHAPE, Device::cpu(0)).expect("a complete weight");
     weight.as_type(dtype).and_then(|array| array.copy()).expect("any dtype")
 }
 

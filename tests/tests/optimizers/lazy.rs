@@ -13,7 +13,7 @@ fn rows(shape: [usize; 2], json: &Json) -> RowSparse {
     let indices: Vec<i64> =
         list(&json["indices"]).iter().map(|index| index.as_i64().expect("a row number")).collect();
     let numbers = singles(&json["rows"]);
-    let rows = array(&numbers, [indices.len(), shape[1]], Device::cpu(0)).expect("whole rows");
+    let rows = array(&numbers, [indices.len(), shape[1]], Device::cpu(0)).expect("complete rows");
     RowSparse::new(shape, indices, rows.tensor()).expect("ascending rows")
 }
 
@@ -31,7 +31,8 @@ fn lazy_updates_of_mxnet() {
     let [num_rows, num_columns] =
         [0, 1].map(|axis| file["shape"][axis].as_u64().expect("a length"));
     let shape = [num_rows, num_columns].map(|length| usize::try_from(length).expect("short"));
-    let weight = array(&singles(&file["weight"]), shape, Device::cpu(0)).expect("a whole weight");
+    let weight =
+        array(&singles(&file["weight"]), shape, Device::cpu(0)).expect("a complete weight");
     let all: Vec<i64> = (0..i64::try_from(num_rows).expect("short")).collect();
     for case in list(&file["optimizers"]) {
         for name in ["local", "device"] {
@@ -39,13 +40,13 @@ fn lazy_updates_of_mxnet() {
             let optimizer =
                 Optimizer::from_options(text(&case["optimizer"]), &options(&case["kwargs"]));
             store.set_optimizer(optimizer.expect("a valid optimizer")).expect("any can be set");
-            store.init("whole", &weight).expect("a new key");
+            store.init("dense", &weight).expect("a new key");
             let start = RowSparse::new(shape, all.clone(), weight.tensor()).expect("all rows");
             store.init("rows", &start).expect("a new key");
             for (values, expected) in list(&file["pushes"]).iter().zip(list(&case["weights"])) {
                 let values: Vec<_> = list(values).iter().map(|json| rows(shape, json)).collect();
-                store.push(["whole", "rows"], vec![values.clone(), values]).expect("gradients");
-                for found in store.pull_new(["whole", "rows"]).expect("known keys") {
+                store.push(["dense", "rows"], vec![values.clone(), values]).expect("gradients");
+                for found in store.pull_new(["dense", "rows"]).expect("known keys") {
                     let found: Vec<f32> = found.to_vec().expect("f32");
                     let is_close = |(expected, found): (f64, f32)| {
                         (expected - f64::from(found)).abs() <= TOLERANCE * (expected.abs() + 0.1)

@@ -29,7 +29,7 @@ impl Bench {
 
     fn tensor(&self, elements: &[f32]) -> Tensor {
         Tensor::from_slice(&self.backends, Device::cpu(0), [elements.len()], elements)
-            .expect("memory is to be had")
+            .expect("enough memory")
     }
 
     fn zeros(&self, length: usize) -> Tensor {
