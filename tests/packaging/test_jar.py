@@ -41,14 +41,14 @@ class LibraryTest(unittest.TestCase):
                 self.assertEqual(foreign, [])
         self.assertTrue(platforms, "the jar holds a library")
 
-    def test_it_offers_every_native_method(self):
+    def test_it_exports_every_native_method(self):
         sources = (ROOT / "clojure/src/main/java/dev/kvstore").glob("*.java")
         declared = sum(len(re.findall(r"^\s*static native ", s.read_text(), re.M)) for s in sources)
         for platform, library in self.libraries():
             with self.subTest(platform):
                 self.assertEqual(len(library.exported), declared)
 
-    def test_a_library_for_newer_systems_is_refused(self):
+    def test_a_library_for_newer_systems_is_rejected(self):
         library = Library(
             machine="EM_X86_64",
             needed=["libc.so.6", "libssl.so.3", UNWINDER],
@@ -60,7 +60,7 @@ class LibraryTest(unittest.TestCase):
         )
         self.assertEqual(library.complaints(), ["needs libssl.so.3", "needs GLIBC_2.29", "needs OPENSSL_3.0.0"])
 
-    def test_a_library_with_an_unwinder_of_its_own_is_refused(self):
+    def test_a_library_with_its_own_unwinder_is_rejected(self):
         library = Library(
             machine="EM_X86_64",
             needed=["libc.so.6"],
@@ -82,7 +82,7 @@ class LibraryTest(unittest.TestCase):
 
 
 class ContentTest(unittest.TestCase):
-    def test_the_jar_has_what_programs_and_their_tools_look_for(self):
+    def test_the_jar_has_the_files_that_programs_and_tools_need(self):
         names = entries()
         for name in [
             "dev/kvstore/KVStore.class",
@@ -106,7 +106,7 @@ class ContentTest(unittest.TestCase):
             with self.subTest(source):
                 self.assertGreater(times[source.removesuffix(".clj") + "__init.class"], times[source])
 
-    def test_sources_and_javadoc_stand_beside_it(self):
+    def test_sources_and_javadoc_are_beside_it(self):
         sources = entries("-sources")
         self.assertIn("dev/kvstore/KVStore.java", sources)
         self.assertIn("org/apache/clojure_mxnet/kvstore.clj", sources)

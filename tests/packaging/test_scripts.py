@@ -63,20 +63,20 @@ class Deny(ScriptTest):
     def run_deny(self, *arguments):
         return self.run_script("scripts/deny.sh", *arguments)
 
-    def test_fails_and_says_how_to_install_it_where_it_is_missing_and_pip_cannot_install_it(self):
+    def test_fails_with_instructions_if_pip_cannot_install_it(self):
         self.program("cargo", '[ "$1" != deny ]')
         self.program("python3", "exit 1")
         done, _ = self.run_deny()
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("cargo install cargo-deny --locked", done.stderr)
 
-    def test_checks_without_the_network_what_needs_none(self):
+    def test_checks_other_than_advisories_use_no_network(self):
         self.program("cargo", "")
         done, calls = self.run_deny()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("cargo deny --offline check bans licenses sources\n", calls)
 
-    def test_fetches_advisories_only_when_asked_to(self):
+    def test_fetches_advisories_on_request_only(self):
         self.program("cargo", "")
         _, calls = self.run_deny()
         self.assertNotIn("advisories", calls)
@@ -84,7 +84,7 @@ class Deny(ScriptTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("cargo deny check advisories\n", calls)
 
-    def test_passes_an_error_on(self):
+    def test_returns_the_error_of_cargo_deny(self):
         self.program("cargo", '[ "$*" = "deny --version" ] || [ "$1" = fetch ]')
         done, _ = self.run_deny()
         self.assertNotEqual(done.returncode, 0)
@@ -102,7 +102,7 @@ class Setup(ScriptTest):
         self.program("apt-get", "exit 1")
         self.program("apt-cache", "exit 1")
 
-    def test_tests_need_a_python_that_the_wheel_works_with(self):
+    def test_tests_need_a_python_that_the_wheel_supports(self):
         self.program("python3", "exit 1")
         done, calls = self.run_script("scripts/setup.sh", "test", PYTHONS="python3")
         self.assertNotEqual(done.returncode, 0)
@@ -164,7 +164,7 @@ class FreshSystem(ScriptTest):
         called = {line.split()[0] for line in calls.splitlines()}
         self.assertFalse(called & {"apt-get", "rustup"}, calls)
 
-    def test_root_installs_everything_after_one_message_with_the_complete_list(self):
+    def test_root_installs_everything_after_one_complete_message(self):
         done, calls = self.run_setup()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"apt-get install -y --no-install-recommends -q {self.PACKAGES}\n", calls)
@@ -175,7 +175,7 @@ class FreshSystem(ScriptTest):
         self.assertEqual(before, "apt-get\n")
         self.assertEqual(calls[:calls.index("apt-get install")].count("apt-get -q update\n"), 1)
 
-    def test_nothing_is_printed_or_called_when_everything_is_there(self):
+    def test_prints_and_calls_nothing_if_nothing_is_missing(self):
         self.run_setup()
         (self.root / "calls").unlink()
         done, calls = self.run_setup()
@@ -191,7 +191,7 @@ class FreshSystem(ScriptTest):
         self.assertIn(f"setup:     {install}setup:     rustup default stable\n", done.stderr)
         self.assert_nothing_is_installed(calls)
 
-    def test_print_says_that_there_is_nothing_to_install(self):
+    def test_print_reports_if_there_is_nothing_to_install(self):
         self.run_setup()
         (self.root / "calls").unlink()
         done, calls = self.run_setup(KVSTORE_SETUP="print")
@@ -271,7 +271,7 @@ class Venv(ScriptTest):
         self.assertIn("--disable-pip-version-check a==1 b\n", (self.root / "calls").read_text())
         self.assertEqual(self.venv("folder", "a==1", "b"), (0, "", 0, 0))
 
-    def test_other_packages_options_or_pythons_make_a_new_environment(self):
+    def test_other_packages_options_or_pythons_create_a_new_environment(self):
         for arguments in [["a"], ["b"], ["--no-deps", "b"], ["--python", "python3", "b"],
                           ["--system-site-packages", "b"], ["--import", "b", "b"]]:
             *options, package = arguments
@@ -289,12 +289,12 @@ class Venv(ScriptTest):
                 self.assertEqual(self.venv("folder", "a"), (0, "", 1, 1))
                 shutil.rmtree(self.root / "folder")
 
-    def test_an_environment_whose_python_is_gone_is_made_again(self):
+    def test_an_environment_without_its_python_is_created_again(self):
         self.venv("folder", "a")
         (self.root / "folder" / "bin" / "python").unlink()
         self.assertEqual(self.venv("folder", "a"), (0, "", 1, 1))
 
-    def test_two_processes_make_one_environment(self):
+    def test_two_processes_create_one_environment(self):
         (self.root / "calls").write_text("")
         wait = f"echo >{self.root}/started; cat {self.root}/go >/dev/null"
         first = self.start("folder", "a", PIP=wait)
@@ -312,7 +312,7 @@ class Venv(ScriptTest):
         self.assertEqual(self.venv("--wheel", "our.whl", "folder", "a"), (0, "", 0, 1))
         self.assertIn("--force-reinstall --no-deps our.whl\n", (self.root / "calls").read_text())
 
-    def test_a_folder_that_is_no_environment_is_left_alone(self):
+    def test_another_folder_is_not_changed(self):
         (self.root / "folder").mkdir()
         (self.root / "folder" / "precious").touch()
         status, messages, *_ = self.venv("folder", "a")
@@ -379,7 +379,7 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         pattern = f"{name} +{passed} passed +{failed} failed +{skipped} skipped +\\d+ s"
         self.assertRegex(line, pattern)
 
-    def test_each_line_names_its_command_which_does_not_inherit_make_s_options(self):
+    def test_each_line_names_its_command_and_make_s_options_are_removed(self):
         script = 'echo one; echo two >&2; echo "flags: ${MAKEFLAGS-none}"'
         done, _ = self.run_script("scripts/tally.sh", "rust", "sh", "-c", script, MAKEFLAGS="-j2 --jobserver-auth=3,4")
         self.assertEqual(done.stdout, "rust: one\nrust: two\nrust: flags: none\n")
@@ -407,7 +407,7 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         lines = self.summary("java")[1]
         self.assertEqual(lines[:5], ["java: failed: dev.kvstore.PushTest push", trace[0], trace[2], trace[-2], ""])
 
-    def test_what_failed_tests_of_cargo_printed_is_repeated(self):
+    def test_the_output_of_failed_cargo_tests_is_repeated(self):
         script = """
             printf 'successes:\n\n---- good stdout ----\nnothing of it\n\nsuccesses:\n    good\n'
             printf 'failures:\n\n---- bad stdout ----\nleft: 1\nright: 2\n---- worse stdout ----\n'
