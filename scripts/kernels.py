@@ -22,7 +22,12 @@ from pathlib import Path
 CRATE = Path(__file__).resolve().parent.parent / "kvstore-cuda"
 SOURCES, OUTPUTS = CRATE / "kernels", CRATE / "ptx"
 # For every GPU since Volta. Drivers compile the PTX for their GPU.
-OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--device-as-default-execution-space"]
+OPTIONS = [
+    "--gpu-architecture=compute_70",
+    "--std=c++17",
+    "--fmad=false",
+    "--device-as-default-execution-space",
+]
 CARDS = ["sm_70", "sm_80", "sm_90"]
 # These kernels add numbers in pairs, in an array that they index with variables.
 WITH_LOCAL_MEMORY = ("kv_row_states_", "kv_add_in_pairs")
@@ -113,7 +118,9 @@ def usage(path, card):
     found = []
     for part in text.split("Compiling entry function '")[1:]:
         spilt = sum(int(number) for number in re.findall(r"(\d+) bytes spill", part))
-        registers, local = (re.search(text, part)[1] for text in [r"Used (\d+) registers", r"(\d+) bytes stack"])
+        registers, local = (
+            re.search(text, part)[1] for text in [r"Used (\d+) registers", r"(\d+) bytes stack"]
+        )
         found.append((part.split("'")[0], int(registers), spilt, int(local)))
     return found
 
@@ -151,13 +158,23 @@ def check_usage(path):
         kernels, bad = usage(path, card), []
         for name, registers, spilt, local in kernels:
             flying = in_flight(registers, ahead[name])
-            if spilt or (local and not name.startswith(WITH_LOCAL_MEMORY)) or (is_stream and flying < LEAST_IN_FLIGHT):
-                bad.append(f"    {name}: {spilt} bytes spilt, {local} local, {flying} in flight with {registers} registers")
+            if (
+                spilt
+                or (local and not name.startswith(WITH_LOCAL_MEMORY))
+                or (is_stream and flying < LEAST_IN_FLIGHT)
+            ):
+                bad.append(
+                    f"    {name}: {spilt} bytes spilt, {local} local, {flying} in flight"
+                    f" with {registers} registers"
+                )
         too_much += len(bad)
         most = max(registers for _, registers, _, _ in kernels)
         least = min(in_flight(registers, ahead[name]) for name, registers, _, _ in kernels)
         flying = f", at least {least} bytes in flight" if is_stream else ""
-        print(f"{path.name} on {card}: {len(kernels)} kernels, at most {most} registers{flying}, {len(bad)} rejected")
+        print(
+            f"{path.name} on {card}: {len(kernels)} kernels, at most {most} registers{flying},"
+            f" {len(bad)} rejected"
+        )
         print(*bad, sep="\n", end="\n" if bad else "")
     return too_much
 
@@ -191,7 +208,10 @@ def main():
             print(f"{name} is not what {source.name} gives: run `make kernels`")
             failures += 1
             continue
-        print(f"{output.name}: {len(ptx)} bytes, SHA-256 {hashlib.sha256(ptx.encode()).hexdigest()[:16]}")
+        print(
+            f"{output.name}: {len(ptx)} bytes,"
+            f" SHA-256 {hashlib.sha256(ptx.encode()).hexdigest()[:16]}"
+        )
         failures += check_usage(output)
     sys.exit(failures > 0)
 

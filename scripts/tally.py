@@ -68,7 +68,9 @@ class Tally:
                 self.failed += 1
                 name = f"{case.get('classname')} {case.get('name')}"
                 texts = [failure.text or failure.get("message") or "" for failure in failures]
-                lines = [line for line in "\n".join(texts).splitlines() if not FOREIGN_FRAME.match(line)]
+                lines = [
+                    line for line in "\n".join(texts).splitlines() if not FOREIGN_FRAME.match(line)
+                ]
                 self.failures.append([name, *shortened(lines)])
             elif skip is not None:
                 self.skipped[first_line(skip.get("message") or skip.text)] += 1
@@ -103,7 +105,7 @@ class Tally:
                 if line not in self.notes:
                     self.notes.append(line)
             elif line.startswith("skipped: "):
-                self.checks[line[len("skipped: "):]] += 1
+                self.checks[line[len("skipped: ") :]] += 1
 
     def is_empty(self):
         has_results = self.passed + self.failed + sum(self.skipped.values()) > 0
@@ -113,7 +115,7 @@ class Tally:
 def failures_of(printed):
     """Returns the heading and the shortened output of each failed test of a test program."""
     if "failures:" in printed:
-        printed = printed[:printed.index("failures:")]
+        printed = printed[: printed.index("failures:")]
     failures = []
     for line in printed:
         if CARGO_HEADING.match(line):
@@ -172,11 +174,13 @@ def lines(name, result):
     if result.checks:
         reasons = "; ".join(result.checks)
         notes.append(f"not run: {sum(result.checks.values())} checks: {reasons}")
-    yield "  ".join([
-        f"{name:<12} {result.passed:6} passed {result.failed:4} failed"
-        f" {sum(result.skipped.values()):4} skipped {result.seconds:>5} s",
-        *notes,
-    ])
+    yield "  ".join(
+        [
+            f"{name:<12} {result.passed:6} passed {result.failed:4} failed"
+            f" {sum(result.skipped.values()):4} skipped {result.seconds:>5} s",
+            *notes,
+        ]
+    )
     for reason, number in sorted(result.skipped.items()):
         if reason:
             yield f"             {number:6} skipped: {reason}"

@@ -27,12 +27,23 @@ FIRST_FOLDERS = {"bin", "include", "lib", "lib64"}
 
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="venv.py", allow_abbrev=False)
-    parser.add_argument("--python", help="the Python of the environment; without it python3, and any will do")
-    parser.add_argument("--system-site-packages", action="store_true", help="also has the system's packages")
-    parser.add_argument("--no-deps", action="store_true", help="installs no dependencies of the packages")
-    parser.add_argument("--import", dest="module", help="a module that the complete environment can import")
-    parser.add_argument("--wheel", help="installed again by each call, without dependencies: the version does not"
-                                        " tell one build of a wheel from the next")
+    parser.add_argument(
+        "--python", help="the Python of the environment; without it python3, and any will do"
+    )
+    parser.add_argument(
+        "--system-site-packages", action="store_true", help="also has the system's packages"
+    )
+    parser.add_argument(
+        "--no-deps", action="store_true", help="installs no dependencies of the packages"
+    )
+    parser.add_argument(
+        "--import", dest="module", help="a module that the complete environment can import"
+    )
+    parser.add_argument(
+        "--wheel",
+        help="installed again by each call, without dependencies: the version does not"
+        " tell one build of a wheel from the next",
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("packages", nargs="*")
     return parser.parse_args(arguments)
@@ -44,7 +55,9 @@ class Failure(Exception):
 
 def run(*command):
     try:
-        subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
+        subprocess.run(
+            list(map(str, command)), stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True
+        )
     except (OSError, subprocess.CalledProcessError) as error:
         raise Failure(str(error)) from None
 
@@ -53,8 +66,13 @@ def identity(python):
     """Returns the path and the version of a Python."""
     command = [python, "-c", "import sys; print(sys.executable, *sys.version_info[:2])"]
     try:
-        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True,
-                              universal_newlines=True).stdout.strip()
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=True,
+            universal_newlines=True,
+        ).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
         raise Failure(str(error)) from None
 
@@ -67,7 +85,11 @@ def locked(folder):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"venv.py: waits for another process that makes {folder}", file=sys.stderr, flush=True)
+            print(
+                f"venv.py: waits for another process that makes {folder}",
+                file=sys.stderr,
+                flush=True,
+            )
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -81,7 +103,10 @@ def is_complete(folder, stamp):
     # Fails if the system's Python was removed or replaced by a later version.
     check = [str(folder / "bin" / "python"), "-c", "import pip"]
     try:
-        return subprocess.run(check, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+        return (
+            subprocess.run(check, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+            == 0
+        )
     except OSError:
         return False
 
@@ -89,13 +114,24 @@ def is_complete(folder, stamp):
 def remove(folder):
     if not folder.exists():
         return
-    if not (folder / "pyvenv.cfg").exists() and not {path.name for path in folder.iterdir()} <= FIRST_FOLDERS:
+    if (
+        not (folder / "pyvenv.cfg").exists()
+        and not {path.name for path in folder.iterdir()} <= FIRST_FOLDERS
+    ):
         raise Failure(f"{folder} is not a virtual environment, so it is not replaced")
     shutil.rmtree(folder)
 
 
 def pip_install(folder, *arguments):
-    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments)
+    run(
+        folder / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        *arguments,
+    )
 
 
 def make(options, stamp):
@@ -116,13 +152,19 @@ def main(arguments):
     options = parse(arguments)
     # Without --python, the interpreter is not recorded, because callers have different ones first
     # on PATH.
-    stamp = json.dumps({
-        "python": options.python and identity(options.python),
-        "packages": options.packages,
-        "options": [options.system_site_packages, options.no_deps, options.module],
-    })
+    stamp = json.dumps(
+        {
+            "python": options.python and identity(options.python),
+            "packages": options.packages,
+            "options": [options.system_site_packages, options.no_deps, options.module],
+        }
+    )
     if os.environ.get("KVSTORE_SETUP") == "print":
-        packages = [] if is_complete(options.folder, stamp) else ["a virtual environment", *options.packages]
+        packages = (
+            []
+            if is_complete(options.folder, stamp)
+            else ["a virtual environment", *options.packages]
+        )
         packages += [options.wheel] if options.wheel else []
         if packages:
             raise Failure(f"would install into {options.folder}: {' '.join(packages)}")

@@ -72,7 +72,8 @@ class Timer:
         per_group = max(1, min(per_group, affordable // self.groups))
         groups = max(3, min(self.groups, affordable // per_group))
         return statistics.median(
-            self.group(call, WARM_UP + per_group * number, per_group, is_queued) for number in range(groups)
+            self.group(call, WARM_UP + per_group * number, per_group, is_queued)
+            for number in range(groups)
         )
 
 
@@ -107,8 +108,14 @@ class Peers:
         elif name == "fill_f32":
             yield "torch fill_", lambda: self.in_turn(lambda: self.fill(length))
         elif name == "pull_into_8_parts":
-            yield "torch 8 copy_", lambda: self.in_turn(lambda: self.copies(length, num_values, False))
-            yield "torch _foreach_copy_", lambda: self.in_turn(lambda: self.copies(length, num_values, True))
+            yield (
+                "torch 8 copy_",
+                lambda: self.in_turn(lambda: self.copies(length, num_values, False)),
+            )
+            yield (
+                "torch _foreach_copy_",
+                lambda: self.in_turn(lambda: self.copies(length, num_values, True)),
+            )
         elif name.startswith("rows_"):
             yield from self.of_rows(name, num_values)
         elif name == "small_keys_adamw":
@@ -135,7 +142,10 @@ class Peers:
         ):
             yield name, lambda make=make: self.in_turn(lambda: make(dtype, length, num_values))
         if self.cupy and dtype != "bf16":
-            yield "CuPy one kernel", lambda: self.in_turn(lambda: self.one_kernel(dtype, length, num_values))
+            yield (
+                "CuPy one kernel",
+                lambda: self.in_turn(lambda: self.one_kernel(dtype, length, num_values)),
+            )
 
     def values(self, dtype, length, num_values):
         return [self.random(length, dtype) for _ in range(num_values)]
@@ -187,8 +197,13 @@ class Peers:
         """One kernel for a fixed number of values, as a user who knows the number would write
         it."""
         names = [f"v{number}" for number in range(num_values)]
-        inputs, added = ", ".join(f"T {name}" for name in names), " + ".join(f"(float){name}" for name in names)
-        kernel = self.cupy.ElementwiseKernel(inputs, "T out", f"out = (T)({added})", f"sum_{num_values}")
+        inputs, added = (
+            ", ".join(f"T {name}" for name in names),
+            " + ".join(f"(float){name}" for name in names),
+        )
+        kernel = self.cupy.ElementwiseKernel(
+            inputs, "T out", f"out = (T)({added})", f"sum_{num_values}"
+        )
         values = [self.cupy.asarray(value) for value in self.values(dtype, length, num_values)]
         out = self.cupy.empty_like(values[0])
         stream = self.cupy.cuda.ExternalStream(self.torch.cuda.current_stream().cuda_stream)
@@ -239,7 +254,10 @@ class Peers:
                 lambda kind=kind: self.in_turn(lambda: self.steps(name, [length], dtype, kind)),
             )
         if dtype != "f32":
-            yield "torch fused, master copy", lambda: self.in_turn(lambda: self.mastered(name, length, dtype))
+            yield (
+                "torch fused, master copy",
+                lambda: self.in_turn(lambda: self.mastered(name, length, dtype)),
+            )
 
     def mastered(self, name, length, dtype):
         """A step of half-precision weights with a master copy and states in `f32`, like ours."""
@@ -259,7 +277,10 @@ class Peers:
             ("torch add chain, fused", self.chain),
             ("MXNet's sequence, fused", self.staged),
         ):
-            yield name, lambda make=make: self.in_turn(lambda: self.summed_step(make, length, num_values))
+            yield (
+                name,
+                lambda make=make: self.in_turn(lambda: self.summed_step(make, length, num_values)),
+            )
 
     def summed_step(self, make, length, num_values):
         total = make("f32", length, num_values)
@@ -312,7 +333,10 @@ class Peers:
         table = lambda: self.random((self.rows, width))
 
         def total():
-            values, ids = [self.random((count, width)) for _ in range(num_values)], torch.cat(batches)[None]
+            values, ids = (
+                [self.random((count, width)) for _ in range(num_values)],
+                torch.cat(batches)[None],
+            )
             shape = (self.rows, width)
             return lambda: torch.sparse_coo_tensor(
                 ids, torch.cat(values), shape, check_invariants=False
@@ -320,7 +344,9 @@ class Peers:
 
         def step():
             weight, values = table(), [self.random((count, width)) for _ in range(num_values)]
-            return lambda: [weight.index_add_(0, ids, value, alpha=-0.01) for ids, value in zip(batches, values)]
+            return lambda: [
+                weight.index_add_(0, ids, value, alpha=-0.01) for ids, value in zip(batches, values)
+            ]
 
         def gather():
             weight = table()
@@ -328,7 +354,9 @@ class Peers:
 
         def scatter():
             rows, shape = self.random((count, width)), (self.rows, width)
-            return lambda turn: torch.zeros(shape, device=self.device).index_copy_(0, batches[turn % 4], rows)
+            return lambda turn: torch.zeros(shape, device=self.device).index_copy_(
+                0, batches[turn % 4], rows
+            )
 
         if name == "rows_sum_4":
             yield "torch sparse coalesce", lambda: self.in_turn(total)
@@ -351,7 +379,9 @@ def read(path):
     """Returns the bench's machine and its cases."""
     with open(path) as file:
         lines = [json.loads(line) for line in file if line.strip()]
-    return lines[0], [line for line in lines[1:] if line.get("len") or line.get("case", "").startswith("copy")]
+    return lines[0], [
+        line for line in lines[1:] if line.get("len") or line.get("case", "").startswith("copy")
+    ]
 
 
 def row(case, peer, seconds):
@@ -360,7 +390,8 @@ def row(case, peer, seconds):
     ratio = ours and seconds * 1e3 / ours
     rate = case["bytes"] / seconds / 1e9 if case.get("bytes") else None
     return {
-        "case": case["case"], "peer": peer, "peer_ms": seconds * 1e3, "ours_ms": ours, "ratio": ratio,
+        "case": case["case"], "peer": peer, "peer_ms": seconds * 1e3, "ours_ms": ours,
+        "ratio": ratio,
         "bar": None, "ok": None, "peer_gb_per_s_of_our_bytes": rate,
     }  # fmt: skip
 
@@ -391,7 +422,15 @@ def shown(found):
     verdict = {None: "", True: "ok", False: "missed"}[found["ok"]]
     ours, ratio = text(found["ours_ms"], 4), text(found["ratio"], 2)
     return line(
-        [found["case"], found["peer"], ours, text(found["peer_ms"], 4), ratio, text(found["bar"], 1), verdict]
+        [
+            found["case"],
+            found["peer"],
+            ours,
+            text(found["peer_ms"], 4),
+            ratio,
+            text(found["bar"], 1),
+            verdict,
+        ]
     )
 
 
@@ -419,7 +458,11 @@ def main():
     parser.add_argument("--bench", required=True, help="the lines of kvstore-gpu-bench")
     parser.add_argument("--json", required=True, help="where results go")
     parser.add_argument("--seconds", type=float, default=600, help="no case begins later")
-    parser.add_argument("--small", action="store_true", help="on the host where there is no CUDA; times mean nothing")
+    parser.add_argument(
+        "--small",
+        action="store_true",
+        help="on the host where there is no CUDA; times mean nothing",
+    )
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     try:
@@ -435,9 +478,14 @@ def main():
     device = "cuda" if has_cuda else "cpu"
     is_judged = has_cuda and not (machine["small"] or machine["emulated"])
     name = torch.cuda.get_device_name() if has_cuda else "the host"
-    print(f"PyTorch {torch.__version__} on {name}" + ("" if is_judged else "; these numbers mean nothing"))
+    print(
+        f"PyTorch {torch.__version__} on {name}"
+        + ("" if is_judged else "; these numbers mean nothing")
+    )
     peers = Peers(torch, cupy if has_cuda else None, device, machine)
-    timer = Timer(torch.cuda.synchronize if has_cuda else lambda: None, FULL if is_judged else SMALL)
+    timer = Timer(
+        torch.cuda.synchronize if has_cuda else lambda: None, FULL if is_judged else SMALL
+    )
     rows = []
     print(line(["case", "peer", "ours ms", "peer ms", "ratio", "bar", ""]))
     for case in cases:
@@ -445,7 +493,9 @@ def main():
         for peer, make in peers.of(case):
             if time.monotonic() > until:
                 print(f"{case['case']:<20} {peer:<30} left out: the time is up")
-                rows.append({"case": case["case"], "peer": peer, "error": "left out: the time is up"})
+                rows.append(
+                    {"case": case["case"], "peer": peer, "error": "left out: the time is up"}
+                )
                 continue
             try:
                 seconds = timer.seconds(make(), case["case"].startswith("one_key"))

@@ -18,9 +18,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "packaging"))
 from library import Library  # noqa: E402 after the path
+
 BUNDLE = ROOT / "target" / "gpu-bundle"
 SUITES = [
-    "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency", "races", "bits", "row_sparse",
+    "backends", "elementwise", "values", "calls", "updaters", "snapshots", "concurrency",
+    "races", "bits", "row_sparse",
     "store_snapshots",
 ]  # fmt: skip
 # Runs the program after its options, as the real sanitizer does.
@@ -33,7 +35,9 @@ while :; do case $1 in */*) exec "$@" ;; *) shift ;; esac; done
 def run(out, **environment):
     """Runs the script. Returns its status, its results and the last lines of its report."""
     environment = {**os.environ, "OUT": out, "SMALL": "1", **environment}
-    ended = subprocess.run(["sh", BUNDLE / "run.sh"], env=environment, stdout=subprocess.DEVNULL, timeout=600)
+    ended = subprocess.run(
+        ["sh", BUNDLE / "run.sh"], env=environment, stdout=subprocess.DEVNULL, timeout=600
+    )
     results = json.loads(Path(out, "results.json").read_text())
     return ended.returncode, results, Path(out, "report.txt").read_text()
 
@@ -56,10 +60,14 @@ class TheFolder(unittest.TestCase):
         self.assertLess(size, 60 << 20)
 
 
-@unittest.skipUnless(platform.machine() == "x86_64", "the bundle is for another machine than this one")
+@unittest.skipUnless(
+    platform.machine() == "x86_64", "the bundle is for another machine than this one"
+)
 class TheScript(unittest.TestCase):
     def test_runs_every_step_on_an_emulated_driver(self):
-        folder = subprocess.run([ROOT / "tests/emulator/build.sh"], check=True, capture_output=True, text=True)
+        folder = subprocess.run(
+            [ROOT / "tests/emulator/build.sh"], check=True, capture_output=True, text=True
+        )
         with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as tools:
             sanitizer = Path(tools, "compute-sanitizer")
             sanitizer.write_text(SANITIZER)

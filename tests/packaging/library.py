@@ -15,7 +15,12 @@ MACHINES = {"linux-x86_64": "EM_X86_64", "linux-aarch64": "EM_AARCH64"}
 
 UNWINDER = "libgcc_s.so.1"
 # Functions that Rust's panics call. They are undefined unless the unwinder is linked statically.
-UNWINDS = ["_Unwind_Backtrace", "_Unwind_DeleteException", "_Unwind_RaiseException", "_Unwind_Resume"]
+UNWINDS = [
+    "_Unwind_Backtrace",
+    "_Unwind_DeleteException",
+    "_Unwind_RaiseException",
+    "_Unwind_Resume",
+]
 # The prefix of the LLVM unwinder's messages. `strip` removes its symbols, but not its strings.
 LLVM_UNWINDER = b"libunwind: "
 
@@ -42,7 +47,9 @@ class Library:
         symbols = list(elf.get_section_by_name(".dynsym").iter_symbols())
         exported = [s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"]
         local = elf.get_section_by_name(".symtab")
-        local = [s.name for s in local.iter_symbols() if s["st_shndx"] != "SHN_UNDEF"] if local else []
+        local = (
+            [s.name for s in local.iter_symbols() if s["st_shndx"] != "SHN_UNDEF"] if local else []
+        )
         return cls(
             machine=elf["e_machine"],
             needed=[tag.needed for tag in dynamic.iter_tags("DT_NEEDED")],
@@ -67,6 +74,12 @@ class Library:
     def unwinder_complaints(self):
         """Returns the reasons why it has its own unwinder, which crashes in `pthread_exit`."""
         found = [f"does not need {UNWINDER}"] if UNWINDER not in self.needed else []
-        found += [f"does not take {name} from the system" for name in UNWINDS if name not in self.undefined]
-        found += [f"defines {name}" for name in self.defined if name.startswith(("_Unwind_", "__unw_"))]
+        found += [
+            f"does not take {name} from the system"
+            for name in UNWINDS
+            if name not in self.undefined
+        ]
+        found += [
+            f"defines {name}" for name in self.defined if name.startswith(("_Unwind_", "__unw_"))
+        ]
         return found + (["contains the unwinder of LLVM"] if self.has_llvm_unwinder else [])

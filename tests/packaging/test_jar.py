@@ -37,7 +37,9 @@ class LibraryTest(unittest.TestCase):
             with self.subTest(platform):
                 self.assertEqual(library.complaints(), [])
                 self.assertEqual(library.machine, MACHINES[platform])
-                foreign = [name for name in library.exported if not name.startswith("Java_dev_kvstore_")]
+                foreign = [
+                    name for name in library.exported if not name.startswith("Java_dev_kvstore_")
+                ]
                 self.assertEqual(foreign, [])
         self.assertTrue(platforms, "the jar holds a library")
 
@@ -58,7 +60,9 @@ class LibraryTest(unittest.TestCase):
             exported=[],
             has_llvm_unwinder=False,
         )
-        self.assertEqual(library.complaints(), ["needs libssl.so.3", "needs GLIBC_2.29", "needs OPENSSL_3.0.0"])
+        self.assertEqual(
+            library.complaints(), ["needs libssl.so.3", "needs GLIBC_2.29", "needs OPENSSL_3.0.0"]
+        )
 
     def test_a_library_with_its_own_unwinder_is_rejected(self):
         library = Library(
@@ -104,7 +108,9 @@ class ContentTest(unittest.TestCase):
         self.assertIn("org/apache/clojure_mxnet/kvstore.clj", sources)
         for source in sources:
             with self.subTest(source):
-                self.assertGreater(times[source.removesuffix(".clj") + "__init.class"], times[source])
+                self.assertGreater(
+                    times[source.removesuffix(".clj") + "__init.class"], times[source]
+                )
 
     def test_sources_and_javadoc_are_beside_it(self):
         sources = entries("-sources")

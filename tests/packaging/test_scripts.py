@@ -39,13 +39,15 @@ class ScriptTest(unittest.TestCase):
 
     def environment(self, **changes):
         cargo_home = str(self.root / "no-cargo")
-        return {**os.environ, "PATH": self.path, "CARGO_HOME": cargo_home, "KVSTORE_SETUP": "", **changes}
+        ours = {"PATH": self.path, "CARGO_HOME": cargo_home, "KVSTORE_SETUP": ""}
+        return {**os.environ, **ours, **changes}
 
     def run_script(self, *command, **environment):
         """Runs a script. Returns its result and the programs that it has called."""
         environment = self.environment(**environment)
         command = ["sh", *command]
-        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True,
+                              text=True, timeout=120)
         calls = self.root / "calls"
         return done, calls.read_text() if calls.exists() else ""
 
@@ -121,12 +123,14 @@ class FreshSystem(ScriptTest):
     """`scripts/setup.sh` on a Debian or Ubuntu with few tools."""
 
     PACKAGES = "gcc libc6-dev g++ openjdk-21-jdk-headless maven python3-venv rustup"
-    TOOLS = "sh awk cat chmod cut dirname env flock grep mkdir readlink sed sort touch tr uniq".split()
+    TOOLS = ("sh awk cat chmod cut dirname env flock grep mkdir readlink sed sort touch tr"
+             " uniq").split()
 
     def setUp(self):
         super().setUp()
         self.path = f"{self.root}/bin:{self.root}/tools"
-        self.link("scripts/setup.sh", "scripts/apt.sh", "scripts/pythons.sh", "scripts/mpi.sh", "Cargo.toml")
+        self.link("scripts/setup.sh", "scripts/apt.sh", "scripts/pythons.sh", "scripts/mpi.sh",
+                  "Cargo.toml")
         (self.root / "tools").mkdir()
         for name in self.TOOLS:
             (self.root / "tools" / name).symlink_to(shutil.which(name))
@@ -145,7 +149,8 @@ class FreshSystem(ScriptTest):
             echo apt-get >&2
             case $* in
                 *update) touch {self.root}/lists ;;
-                *) [ -e {self.root}/lists ] && {shutil.which("cp")} {self.installed}/* {self.root}/bin ;;
+                *) [ -e {self.root}/lists ] &&
+                   {shutil.which("cp")} {self.installed}/* {self.root}/bin ;;
             esac""")
         (self.root / "rust").mkdir()
         self.install_later("rustc", "echo rustc 9.99.0", "rust")
@@ -158,7 +163,8 @@ class FreshSystem(ScriptTest):
         (self.root / "bin" / name).rename(self.root / folder / name)
 
     def run_setup(self, **environment):
-        return self.run_script("scripts/setup.sh", "test", JAVA_HOME="", PYTHONS="python3", **environment)
+        return self.run_script("scripts/setup.sh", "test", JAVA_HOME="", PYTHONS="python3",
+                               **environment)
 
     def assert_nothing_is_installed(self, calls):
         called = {line.split()[0] for line in calls.splitlines()}
@@ -209,12 +215,14 @@ class FreshSystem(ScriptTest):
         self.program("id", "echo 1000")
         done, calls = self.run_setup()
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"sudo apt-get install -y --no-install-recommends {self.PACKAGES}\n", done.stderr)
+        command = f"sudo apt-get install -y --no-install-recommends {self.PACKAGES}\n"
+        self.assertIn(command, done.stderr)
         self.assertIn("rustup default stable\n", done.stderr)
         self.assert_nothing_is_installed(calls)
 
     def test_a_release_without_rustup_gets_its_packages_and_the_command_for_rust(self):
-        self.program("apt-cache", f"[ $2 = rustup ] || [ ! -e {self.root}/lists ] || echo '  Candidate: 1'")
+        self.program("apt-cache", f"""
+            [ $2 = rustup ] || [ ! -e {self.root}/lists ] || echo '  Candidate: 1'""")
         done, calls = self.run_setup()
         self.assertEqual(done.returncode, 1)
         self.assertIn(f"{self.PACKAGES[:-len(' rustup')]}\n", calls)
@@ -224,9 +232,11 @@ class FreshSystem(ScriptTest):
         (self.root / "lists").touch()
         done, calls = self.run_script("scripts/mpi.sh", "install", KVSTORE_SETUP="print")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("apt-get install -y --no-install-recommends openmpi-bin mpich iproute2\n", done.stderr)
+        command = "apt-get install -y --no-install-recommends openmpi-bin mpich iproute2\n"
+        self.assertIn(command, done.stderr)
         self.assert_nothing_is_installed(calls)
-        done, calls = self.run_script("-c", ". scripts/apt.sh; run_or_print rustup update", KVSTORE_SETUP="print")
+        script = ". scripts/apt.sh; run_or_print rustup update"
+        done, calls = self.run_script("-c", script, KVSTORE_SETUP="print")
         self.assertEqual((done.returncode, done.stderr), (1, "setup: would run: rustup update\n"))
         self.assert_nothing_is_installed(calls)
 
@@ -250,8 +260,8 @@ class Venv(ScriptTest):
 
     def start(self, *arguments, **environment):
         command = [sys.executable, "scripts/venv.py", *arguments]
-        return subprocess.Popen(command, cwd=self.root, env=self.environment(**environment), text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(command, cwd=self.root, env=self.environment(**environment),
+                                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def venv(self, *arguments, **environment):
         """Runs the script. Returns its status, its messages, and how often it has created the
@@ -279,7 +289,8 @@ class Venv(ScriptTest):
                 self.assertEqual(self.venv(*options, "folder", package), (0, "", 1, 1))
                 self.assertEqual(self.venv(*options, "folder", package), (0, "", 0, 0))
         self.venv("--python", "python3", "folder", "b")
-        self.assertEqual(self.venv("--python", "python3", "folder", "b", VERSION="3 12"), (0, "", 1, 1))
+        made = self.venv("--python", "python3", "folder", "b", VERSION="3 12")
+        self.assertEqual(made, (0, "", 1, 1))
 
     def test_an_installation_that_fails_or_is_killed_is_not_complete(self):
         for pip in ["exit 1", "kill -9 $PPID"]:
@@ -334,8 +345,10 @@ class Tally(ScriptTest):
     SUREFIRE = """<?xml version="1.0" encoding="UTF-8"?>
 <testsuite name="dev.kvstore.KVStoreTest" time="0.4" tests="4" errors="1" skipped="1" failures="1">
   <properties><property name="testcase" value="1"/></properties>
-  <testcase name="init" classname="dev.kvstore.KVStoreTest" time="0.1"><system-out>skipped</system-out></testcase>
-  <testcase name="push" classname="dev.kvstore.KVStoreTest"><failure message="1" type="E">trace</failure></testcase>
+  <testcase name="init" classname="dev.kvstore.KVStoreTest" time="0.1"
+    ><system-out>skipped</system-out></testcase>
+  <testcase name="push" classname="dev.kvstore.KVStoreTest"
+    ><failure message="1" type="E">trace</failure></testcase>
   <testcase name="pull" classname="dev.kvstore.KVStoreTest"><error type="E">trace</error></testcase>
   <testcase name="gpu" classname="dev.kvstore.KVStoreTest"><skipped message="no GPU"/></testcase>
 </testsuite>"""
@@ -347,10 +360,13 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
 \tat org.junit]]></skipped></testcase>
 </testsuite>"""
     PYTEST = """<?xml version="1.0" encoding="utf-8"?>
-<testsuites name="pytest tests"><testsuite name="pytest" errors="0" failures="1" skipped="1" tests="3">
+<testsuites name="pytest tests">
+<testsuite name="pytest" errors="0" failures="1" skipped="1" tests="3">
   <testcase classname="test_store" name="test_init" time="0.001"/>
-  <testcase classname="test_store" name="test_push"><failure message="assert 1 == 2">trace</failure></testcase>
-  <testcase classname="test_gpus" name="test_gpu"><skipped type="pytest.skip" message="no GPU">a.py:1</skipped></testcase>
+  <testcase classname="test_store" name="test_push"
+    ><failure message="assert 1 == 2">trace</failure></testcase>
+  <testcase classname="test_gpus" name="test_gpu"
+    ><skipped type="pytest.skip" message="no GPU">a.py:1</skipped></testcase>
 </testsuite></testsuites>"""
 
     def setUp(self):
@@ -381,31 +397,37 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
 
     def test_each_line_names_its_command_and_make_s_options_are_removed(self):
         script = 'echo one; echo two >&2; echo "flags: ${MAKEFLAGS-none}"'
-        done, _ = self.run_script("scripts/tally.sh", "rust", "sh", "-c", script, MAKEFLAGS="-j2 --jobserver-auth=3,4")
+        done, _ = self.run_script("scripts/tally.sh", "rust", "sh", "-c", script,
+                                  MAKEFLAGS="-j2 --jobserver-auth=3,4")
         self.assertEqual(done.stdout, "rust: one\nrust: two\nrust: flags: none\n")
         log = (self.root / "target" / "tally" / "rust" / "output.log").read_text()
         self.assertEqual(log, "one\ntwo\nflags: none\n")
 
     def test_the_reports_of_surefire_junit_s_console_and_pytest_are_added(self):
-        self.assertEqual(self.run_command("all", "exit 3", a_xml=self.SUREFIRE, b_xml=self.CONSOLE, c_xml=self.PYTEST), 3)
+        reports = {"a_xml": self.SUREFIRE, "b_xml": self.CONSOLE, "c_xml": self.PYTEST}
+        self.assertEqual(self.run_command("all", "exit 3", **reports), 3)
         status, lines = self.summary("all")
         self.assertEqual(status, 1)
         failed = [f"all: failed: {test}"
-                  for test in ("dev.kvstore.KVStoreTest push", "dev.kvstore.KVStoreTest pull", "test_store test_push")]
+                  for test in ("dev.kvstore.KVStoreTest push", "dev.kvstore.KVStoreTest pull",
+                               "test_store test_push")]
         self.assertEqual(lines[:9], [line for test in failed for line in (test, "trace", "")])
         self.assert_counts(lines[9], "all", 3, 3, 3)
         self.assertEqual(lines[10].split(), "3 skipped: no GPU".split())
         self.assertEqual(lines[11:], failed)
 
     def test_a_java_trace_keeps_its_error_and_the_project_s_frames(self):
-        trace = ["org.opentest4j.AssertionFailedError: expected: 1", "\tat org.junit.Assertions.fail(Assertions.java:1)",
-                 "\tat dev.kvstore.PushTest.push(PushTest.java:7)", *["\tat java.base/java.util.A.b(A.java:1)"] * 80,
+        trace = ["org.opentest4j.AssertionFailedError: expected: 1",
+                 "\tat org.junit.Assertions.fail(Assertions.java:1)",
+                 "\tat dev.kvstore.PushTest.push(PushTest.java:7)",
+                 *["\tat java.base/java.util.A.b(A.java:1)"] * 80,
                  "Caused by: java.io.IOException: no room", "\t... 80 more"]
         report = f"""<testsuite><testcase name="push" classname="dev.kvstore.PushTest">
             <failure>{chr(10).join(trace)}</failure></testcase></testsuite>"""
         self.run_command("java", "exit 1", a_xml=report)
         lines = self.summary("java")[1]
-        self.assertEqual(lines[:5], ["java: failed: dev.kvstore.PushTest push", trace[0], trace[2], trace[-2], ""])
+        heading = "java: failed: dev.kvstore.PushTest push"
+        self.assertEqual(lines[:5], [heading, trace[0], trace[2], trace[-2], ""])
 
     def test_the_output_of_failed_cargo_tests_is_repeated(self):
         script = """
@@ -426,10 +448,11 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
 
     def test_cargo_s_lines_are_added(self):
         script = """
-            echo "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 5 filtered out; finished in 0.01s"
-            printf 'test result: \\033[32mok\\033[0m. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\\n'
+            rest="0 measured; 0 filtered out"
+            echo "test result: ok. 3 passed; 0 failed; 1 ignored; $rest; finished in 0.01s"
+            printf 'test result: \\033[32mok\\033[0m. 4 passed; 0 failed; 0 ignored; %s\\n' "$rest"
             echo "not a test result: ok. 9 passed; 9 failed; 9 ignored"
-            echo "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out" >&2
+            echo "test result: FAILED. 2 passed; 1 failed; 0 ignored; $rest" >&2
             exit 101"""
         self.assertEqual(self.run_command("rust", script), 101)
         status, lines = self.summary("rust")
@@ -437,21 +460,25 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         self.assert_counts(lines[0], "rust", 9, 1, 1)
 
     def test_the_output_of_other_tools_is_not_read(self):
-        script = "echo 'Ran 3 tests in 0.1s'; echo 'Tests run: 3, Failures: 0, Errors: 0, Skipped: 0'; echo '3 passed in 1s'"
+        script = ("echo 'Ran 3 tests in 0.1s'; echo '3 passed in 1s';"
+                  " echo 'Tests run: 3, Failures: 0, Errors: 0, Skipped: 0'")
         self.run_command("text", script)
         status, lines = self.summary("text")
         self.assertEqual(status, 1)
         self.assert_counts(lines[0], "text", 0, 1, 0)
 
     def test_reasons_that_scripts_print_are_repeated(self):
-        self.run_command("gpu", "echo 'not run: no Linux'; echo 'not run: no Linux'; echo 'on which GPUs: emulated ones'")
+        self.run_command("gpu", """
+            echo 'not run: no Linux'; echo 'not run: no Linux'
+            echo 'on which GPUs: emulated ones'""")
         self.run_command("rust", """
             echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'
             echo 'skipped: no MPI'; echo 'skipped: no MPI'; echo 'skipped: no root'""")
         status, lines = self.summary("gpu", "rust")
         self.assertEqual((status, len(lines)), (0, 2))
         self.assert_counts(lines[0], "gpu", 0, 0, 0)
-        self.assertTrue(lines[0].endswith(" s  not run: no Linux  on which GPUs: emulated ones"), lines[0])
+        notes = " s  not run: no Linux  on which GPUs: emulated ones"
+        self.assertTrue(lines[0].endswith(notes), lines[0])
         self.assertTrue(lines[1].endswith(" s  not run: 3 checks: no MPI; no root"), lines[1])
 
     def test_a_command_that_fails_without_a_report_is_not_a_success(self):
@@ -483,7 +510,8 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         self.assertIn("was interrupted", lines[1])
 
     def test_a_report_that_is_cut_off_is_a_failure(self):
-        for name, report in [("a_xml", self.PYTEST[:300]), ("a_json", '{"passed": 3'), ("b_json", "[]"), ("c_json", "{}")]:
+        for name, report in [("a_xml", self.PYTEST[:300]), ("a_json", '{"passed": 3'),
+                             ("b_json", "[]"), ("c_json", "{}")]:
             with self.subTest(name):
                 self.run_command("cut", "true", **{name: report})
                 status, lines = self.summary("cut")

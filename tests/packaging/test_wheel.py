@@ -29,7 +29,9 @@ def wheels():
 
 class WheelTest(unittest.TestCase):
     def test_there_is_a_wheel(self):
-        self.assertTrue(list(WHEELS.glob("mxkv-*.whl")), "`make wheel` leaves a wheel in target/wheels")
+        self.assertTrue(
+            list(WHEELS.glob("mxkv-*.whl")), "`make wheel` leaves a wheel in target/wheels"
+        )
 
     def test_a_wheel_of_linux_is_for_every_linux_system(self):
         if sys.platform == "linux":

@@ -83,7 +83,9 @@ def turns(running, workload, num_turns):
 def differences(running, name, shapes, num_workers, num_steps):
     """Returns a line for each side whose values are not bitwise those after this number of
     rounds."""
-    expected = [pattern.after(num_workers, num_steps, i, shape).ravel() for i, shape in enumerate(shapes)]
+    expected = [
+        pattern.after(num_workers, num_steps, i, shape).ravel() for i, shape in enumerate(shapes)
+    ]
     expected = np.concatenate(expected)
     found = []
     with tempfile.NamedTemporaryFile() as file:
@@ -116,7 +118,10 @@ WIDTHS = [24, 9, 9, 6, 5, 6, 6, 10, 6]
 
 def line(cells):
     padded = zip(cells, WIDTHS)
-    texts = [str(cell).ljust(width) if width in (24,) else str(cell).rjust(width) for cell, width in padded]
+    texts = [
+        str(cell).ljust(width) if width in (24,) else str(cell).rjust(width)
+        for cell, width in padded
+    ]
     return "  ".join(texts).rstrip()
 
 
@@ -164,6 +169,7 @@ def launchers(num_workers):
 def part(options, num_workers, report):
     """Measures the rounds with this number of workers, and with two workers the overlap."""
     with contextlib.ExitStack() as stack:
+
         def started(job):
             return stack.enter_context(job)
 
@@ -174,7 +180,9 @@ def part(options, num_workers, report):
         running = {**ours, "mxnet": started(jobs.mxnet(num_workers))}
         if num_workers == NUM_WORKERS:
             running["wire"] = started(jobs.wire(options.program))
-        report.say(f"\n{num_workers} workers\n{HEADER}" if num_workers > 1 else f"\n1 worker\n{HEADER}")
+        report.say(
+            f"\n{num_workers} workers\n{HEADER}" if num_workers > 1 else f"\n1 worker\n{HEADER}"
+        )
         workloads = [workload for workload in WORKLOADS if workload.name in options.only]
         if num_workers != NUM_WORKERS:
             workloads = [workload for workload in workloads if workload.mode == "list"]
@@ -195,7 +203,9 @@ def part(options, num_workers, report):
         for workload in workloads:
             if workload.values in num_steps:
                 steps = num_steps.pop(workload.values)
-                report.failures += differences(running, workload.values, workload.shapes, num_workers, steps)
+                report.failures += differences(
+                    running, workload.values, workload.shapes, num_workers, steps
+                )
         if num_workers == NUM_WORKERS and "overlap" in options.only:
             running.pop("mxnet")
             overlaps(ours, options, report)
@@ -229,17 +239,19 @@ def overlap(job, case, num_rounds, report):
     shorter = min(found["compute"], found["transfer"])
     hidden = (found["compute"] + found["transfer"] - found["both"]) / shorter
     label = f"overlap_{name}_{kind}{side.removeprefix('ours')}"
-    report.rows.append({
-        "workload": label,
-        "ours_ms": found["both"],
-        "peer_ms": None,
-        "ratio": None,
-        "gb_per_s": None,
-        "copy_gb_per_s": None,
-        "compute_ms": found["compute"],
-        "transfer_ms": found["transfer"],
-        "hidden": hidden,
-    })
+    report.rows.append(
+        {
+            "workload": label,
+            "ours_ms": found["both"],
+            "peer_ms": None,
+            "ratio": None,
+            "gb_per_s": None,
+            "copy_gb_per_s": None,
+            "compute_ms": found["compute"],
+            "transfer_ms": found["transfer"],
+            "hidden": hidden,
+        }
+    )
     bar = HIDDEN_BAR if kind == "wait" and side == JUDGED else None
     verdict = ("passed" if hidden >= bar else "missed") if bar else ""
     numbers = "".join(f"{found[part]:10.2f}" for part in ("compute", "transfer", "both"))
@@ -249,10 +261,15 @@ def overlap(job, case, num_rounds, report):
 def growth(report):
     """Reports how a round grows with the number of workers."""
     milliseconds = {row["workload"]: (row["ours_ms"], row["peer_ms"]) for row in report.rows}
-    report.say("\nms of a round, ours / MXNet: " + ", ".join(f"{n}" for n in range(1, MAX_WORKERS + 1)) + " workers")
+    report.say(
+        "\nms of a round, ours / MXNet: "
+        + ", ".join(f"{n}" for n in range(1, MAX_WORKERS + 1))
+        + " workers"
+    )
     for workload in WORKLOADS:
         names = [
-            workload.name + (f"_{n}_workers" if n != NUM_WORKERS else "") for n in range(1, MAX_WORKERS + 1)
+            workload.name + (f"_{n}_workers" if n != NUM_WORKERS else "")
+            for n in range(1, MAX_WORKERS + 1)
         ]
         if all(name in milliseconds for name in names):
             pairs = ["{:.3g} / {:.3g}".format(*milliseconds[name]) for name in names]

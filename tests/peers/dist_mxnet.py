@@ -22,7 +22,9 @@ class Workload:
     def __init__(self, store, first, shapes):
         self.keys = list(range(first, first + len(shapes)))
         starts = [mx.nd.array(start(i, shape)) for i, shape in enumerate(shapes)]
-        self.gradients = [mx.nd.array(gradient(store.rank, i, shape)) for i, shape in enumerate(shapes)]
+        self.gradients = [
+            mx.nd.array(gradient(store.rank, i, shape)) for i, shape in enumerate(shapes)
+        ]
         self.outs = [mx.nd.zeros(shape) for shape in shapes]
         self.made = []
         store.init(self.keys, starts)

@@ -18,7 +18,8 @@ ANSWER_SECONDS = 120
 END_SECONDS = 5
 
 OPEN_MPI = (
-    "mpirun.openmpi --oversubscribe --allow-run-as-root --mca btl tcp,self --mca btl_tcp_if_include lo -n"
+    "mpirun.openmpi --oversubscribe --allow-run-as-root --mca btl tcp,self"
+    " --mca btl_tcp_if_include lo -n"
 ).split()
 MPICH = "mpirun.mpich -n".split()
 
@@ -58,7 +59,9 @@ class Job:
             for arguments, environment in self.commands():
                 environment = {**os.environ, **environment, "KVSTORE_PEERS": address}
                 options = {"stdin": subprocess.DEVNULL, "stdout": self.log, "stderr": self.log}
-                process = subprocess.Popen(arguments, env=environment, start_new_session=True, **options)
+                process = subprocess.Popen(
+                    arguments, env=environment, start_new_session=True, **options
+                )
                 self.processes.append(process)
             while len(self.connections) < self.num_workers:
                 connection = self.accept(server, deadline)
@@ -113,7 +116,10 @@ class Job:
 
     def wait(self, seconds):
         deadline = time.monotonic() + seconds
-        while any(process.poll() is None for process in self.processes) and time.monotonic() < deadline:
+        while (
+            any(process.poll() is None for process in self.processes)
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
 
     def kill(self):

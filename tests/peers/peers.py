@@ -129,7 +129,9 @@ def differences(running, num_steps):
     expected, starts = running["ours"].outputs(), running["ours"].starts()
     for name in running.keys() - {"ours"}:
         for index, (one, other) in enumerate(zip(expected, running[name].outputs())):
-            largest = np.maximum(np.abs(other), np.abs(starts[index])) if num_steps else np.abs(other)
+            largest = (
+                np.maximum(np.abs(other), np.abs(starts[index])) if num_steps else np.abs(other)
+            )
             allowed = (RELATIVE + OF_A_STEP * num_steps) * largest + ABSOLUTE * np.abs(other).max()
             if num_steps:
                 allowed += OF_THE_WAY * np.abs(other - starts[index])
@@ -182,7 +184,8 @@ def measured(workload, copies, num_rounds):
         row["peer_read_ms"] = milliseconds[f"{peer} read"]
     # The distance between the quartiles, which is large on a busy machine.
     spread = [
-        (quartiles[name][2] - quartiles[name][0]) / seconds[name] for name in ("ours", peer, "python")
+        (quartiles[name][2] - quartiles[name][0]) / seconds[name]
+        for name in ("ours", peer, "python")
     ]
     num_turns = TURNS * (WARM_UP_ROUNDS + num_rounds)
     num_steps = num_turns * workload.repeats if workload.optimizer else 0
@@ -198,7 +201,10 @@ def line(cells):
 
 
 HEADER = line(
-    "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,python ms,ratio,bar,torch ms,ratio,spreads,".split(",")
+    (
+        "workload,ours ms,peer ms,peer,ratio,bar,GB/s,copy,part,bar,python ms,ratio,bar,"
+        "torch ms,ratio,spreads,"
+    ).split(",")
 )
 
 

@@ -83,7 +83,12 @@ class Forms(unittest.TestCase):
         error = torch_side.compile_error()
         if error:
             self.skipTest(f"torch.compile: {error}")
-        for options in ({}, {"optimizer": SGD}, {"optimizer": ADAM}, {"optimizer": SGD, "pulled": 4}):
+        for options in (
+            {},
+            {"optimizer": SGD},
+            {"optimizer": ADAM},
+            {"optimizer": SGD, "pulled": 4},
+        ):
             with self.subTest(str(options)):
                 workload = Workload("test", None, SHAPES, pushed=4, has_torch=True, **options)
                 inputs = torch_side.Inputs(workload)

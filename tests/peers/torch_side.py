@@ -39,7 +39,9 @@ class Inputs:
     def __init__(self, workload):
         tensor = lambda n, i, shape: torch.from_numpy(values(1000 * (1 + n) + i, shape))
         shapes, count = workload.shapes, workload.pushed
-        self.by_key = [[tensor(n, i, shape) for n in range(count)] for i, shape in enumerate(shapes)]
+        self.by_key = [
+            [tensor(n, i, shape) for n in range(count)] for i, shape in enumerate(shapes)
+        ]
         self.by_replica = [list(gradients) for gradients in zip(*self.by_key)]
         # The gradients of a key stacked into one tensor, for `sum(out=)`.
         self.together = [torch.stack(gradients) for gradients in self.by_key]
@@ -96,7 +98,9 @@ def optimizer(weights, workload, step):
     name, given = workload.optimizer
     options = {"lr": given["learning_rate"], "weight_decay": given["wd"]}
     options |= {"momentum": given["momentum"]} if "momentum" in given else {}
-    return {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name](weights, **options, **STEPS[step])
+    return {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[name](
+        weights, **options, **STEPS[step]
+    )
 
 
 def step_error(workload, step):
@@ -146,9 +150,10 @@ def can(workload):
 
 
 def forms(workload):
-    """Returns every form that this version of PyTorch supports, and a line for each missing part.
-    """
-    steps = {step: step_error(workload, step) for step in STEPS} if workload.optimizer else {None: None}
+    """Returns every form that this PyTorch supports, and a line for each missing part."""
+    steps = (
+        {step: step_error(workload, step) for step in STEPS} if workload.optimizer else {None: None}
+    )
     pulls = {pull: pull_error(pull) for pull in PULLS} if workload.pulled else {None: None}
     names = itertools.product(SUMS, available(steps), available(pulls))
     missing = [f"{step} step: {error}" for step, error in steps.items() if error]
@@ -230,7 +235,9 @@ class RunningCompiled:
         self.shapes = workload.shapes
         self.gradients = [[flat(gradient) for gradient in gradients] for gradients in inputs.by_key]
         self.weights = [flat(torch.from_numpy(values(1 + i, s))) for i, s in enumerate(self.shapes)]
-        self.replicas = [[flat(empty(shape)) for shape in self.shapes] for _ in range(workload.pulled)]
+        self.replicas = [
+            [flat(empty(shape)) for shape in self.shapes] for _ in range(workload.pulled)
+        ]
         self.name, self.options = workload.optimizer or ("sum", {})
         num_states = {"sum": 0, "sgd": 1, "adam": 2}[self.name]
         zeros = lambda shape: flat(torch.from_numpy(np.zeros(shape, np.float32)))
@@ -263,4 +270,8 @@ class RunningCompiled:
         """Returns the same as `RunningTorch.outputs`."""
         outputs = list(zip(*self.replicas)) or [[weight] for weight in self.weights]
         pairs = zip(self.shapes, outputs)
-        return [output.view(shape).numpy() for shape, outputs_of_key in pairs for output in outputs_of_key]
+        return [
+            output.view(shape).numpy()
+            for shape, outputs_of_key in pairs
+            for output in outputs_of_key
+        ]

@@ -114,7 +114,9 @@ class Running:
     def starts(self):
         """Returns the value of each output before the first turn."""
         shapes = enumerate(self.workload.shapes)
-        return [values(1 + i, shape) for i, shape in shapes for _ in range(self.workload.pulled or 1)]
+        return [
+            values(1 + i, shape) for i, shape in shapes for _ in range(self.workload.pulled or 1)
+        ]
 
 
 class RunningRows:
@@ -129,7 +131,9 @@ class RunningRows:
             side.set_optimizer(*workload.optimizer)
         batches = [self.ids(1 + n) for n in range(workload.pushed or 1)]
         rows = [
-            side.rows(self.shape, ids, values(1000 + n, (len(ids), *self.shape[1:])), n % NUM_DEVICES)
+            side.rows(
+                self.shape, ids, values(1000 + n, (len(ids), *self.shape[1:])), n % NUM_DEVICES
+            )
             for n, ids in enumerate(batches)
         ]
         self.push_list = side.row_list(self.key, rows)
@@ -139,7 +143,9 @@ class RunningRows:
     def ids(self, seed):
         """Returns the row indices of a batch."""
         draw = np.random.default_rng(seed)
-        return np.sort(draw.choice(self.shape[0], self.workload.rows, replace=False)).astype(np.int64)
+        return np.sort(draw.choice(self.shape[0], self.workload.rows, replace=False)).astype(
+            np.int64
+        )
 
     def turn(self):
         """Runs the part that is timed."""
