@@ -22,8 +22,8 @@ static bool may_use(const Context *context, int place) {
 }
 
 // Finds bytes of the context's device or, if `or_peer` is set, of one of its peers.
-static bool find_bytes(const Driver &driver, u64 address, size_t size, const Context *context, bool or_peer,
-                       Bytes &bytes) {
+static bool find_bytes(const Driver &driver, u64 address, size_t size, const Context *context,
+                       bool or_peer, Bytes &bytes) {
     bytes.address = (u8 *)address;
     bytes.size = size;
     const Block *block = driver.memory.find(bytes.address, size);
@@ -46,7 +46,8 @@ static bool overlap(const Bytes &one, const Bytes &other) {
     return one.address < other.address + other.size && other.address < one.address + one.size;
 }
 
-static void add_copy(Driver &driver, const std::shared_ptr<Stream> &stream, const char *function, Bytes to, Bytes from) {
+static void add_copy(Driver &driver, const std::shared_ptr<Stream> &stream, const char *function,
+                     Bytes to, Bytes from) {
     driver.queue.add(stream, Work{[&driver, function, to, from] {
                                       to.insist(driver, function);
                                       from.insist(driver, function);
@@ -98,7 +99,8 @@ Result cuMemGetInfo_v2(size_t *free, size_t *total) {
 Result cuPointerGetAttribute(void *value, int attribute, u64 address) {
     return call(__func__, Needs::DRIVER, [&](Driver &driver) {
         const Block *block = driver.memory.find((void *)address, 1);
-        if (!value || attribute != 9 || !block || block->place == HOST) return CUDA_ERROR_INVALID_VALUE;
+        if (!value || attribute != 9 || !block || block->place == HOST)
+            return CUDA_ERROR_INVALID_VALUE;
         *(int *)value = block->place;
         return CUDA_SUCCESS;
     });
@@ -129,7 +131,8 @@ Result cuMemcpyHtoDAsync_v2(u64 to_address, const void *from_address, size_t siz
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to, from;
-        if (!find_bytes(driver, to_address, size, stream->context, false, to)) return CUDA_ERROR_INVALID_VALUE;
+        if (!find_bytes(driver, to_address, size, stream->context, false, to))
+            return CUDA_ERROR_INVALID_VALUE;
         if (!find_host_bytes(driver, from_address, size, from)) return CUDA_ERROR_INVALID_VALUE;
         driver.bytes_in += size;
         if (from.block) {
@@ -153,7 +156,8 @@ Result cuMemcpyDtoHAsync_v2(void *to_address, u64 from_address, size_t size, Str
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to, from;
-        if (!find_bytes(driver, from_address, size, stream->context, false, from)) return CUDA_ERROR_INVALID_VALUE;
+        if (!find_bytes(driver, from_address, size, stream->context, false, from))
+            return CUDA_ERROR_INVALID_VALUE;
         if (!find_host_bytes(driver, to_address, size, to)) return CUDA_ERROR_INVALID_VALUE;
         driver.bytes_out += size;
         if (to.block) {
@@ -175,21 +179,23 @@ Result cuMemcpyDtoDAsync_v2(u64 to_address, u64 from_address, size_t size, Strea
         if (size == 0) return CUDA_SUCCESS;
         Bytes to, from;
         if (!find_bytes(driver, to_address, size, stream->context, true, to) ||
-            !find_bytes(driver, from_address, size, stream->context, true, from) || overlap(to, from))
+            !find_bytes(driver, from_address, size, stream->context, true, from) ||
+            overlap(to, from))
             return CUDA_ERROR_INVALID_VALUE;
         add_copy(driver, stream, function, to, from);
         return CUDA_SUCCESS;
     });
 }
 
-Result cuMemcpyPeerAsync(u64 to_address, Context *to_context, u64 from_address, Context *from_context, size_t size,
-                         Stream *handle) {
+Result cuMemcpyPeerAsync(u64 to_address, Context *to_context, u64 from_address,
+                         Context *from_context, size_t size, Stream *handle) {
     const char *function = __func__;
     return call(function, Needs::CONTEXT, [&](Driver &driver) {
         auto stream = driver.stream(handle);
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         for (Context *context : {to_context, from_context})
-            if (!driver.context_of(context) || context->num_retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
+            if (!driver.context_of(context) || context->num_retained == 0)
+                return CUDA_ERROR_INVALID_CONTEXT;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to, from;
         if (!find_bytes(driver, to_address, size, to_context, false, to) ||
@@ -207,7 +213,8 @@ Result cuMemsetD8Async(u64 to_address, u8 byte, size_t size, Stream *handle) {
         if (!stream) return CUDA_ERROR_INVALID_HANDLE;
         if (size == 0) return CUDA_SUCCESS;
         Bytes to;
-        if (!find_bytes(driver, to_address, size, stream->context, false, to)) return CUDA_ERROR_INVALID_VALUE;
+        if (!find_bytes(driver, to_address, size, stream->context, false, to))
+            return CUDA_ERROR_INVALID_VALUE;
         driver.queue.add(stream, Work{[&driver, function, to, byte] {
                                           to.insist(driver, function);
                                           memset(to.address, byte, to.size);

@@ -6,7 +6,9 @@
 static const int VERSION = 12040;
 
 // Returns whether a number is that of a device.
-static bool is_device(const Driver &driver, int device) { return device >= 0 && device < driver.num_devices; }
+static bool is_device(const Driver &driver, int device) {
+    return device >= 0 && device < driver.num_devices;
+}
 
 extern "C" {
 
@@ -30,10 +32,8 @@ Result cuInit(u32 flags) {
 static Result text_of(Result result, const char **text, bool is_name) {
     if (!text) return CUDA_ERROR_INVALID_VALUE;
     switch (result) {
-#define KV_RESULT(name, value, words)                                                                                  \
-    case name:                                                                                                         \
-        *text = is_name ? #name : words;                                                                               \
-        return CUDA_SUCCESS;
+#define KV_RESULT(name, value, words)                                                              \
+    case name: *text = is_name ? #name : words; return CUDA_SUCCESS;
         KV_RESULTS(KV_RESULT)
 #undef KV_RESULT
     }
@@ -94,7 +94,8 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
 Result cuDeviceCanAccessPeer(int *can, int device, int peer) {
     return call(__func__, Needs::DRIVER, [&](Driver &driver) {
         if (!can) return CUDA_ERROR_INVALID_VALUE;
-        if (!is_device(driver, device) || !is_device(driver, peer)) return CUDA_ERROR_INVALID_DEVICE;
+        if (!is_device(driver, device) || !is_device(driver, peer))
+            return CUDA_ERROR_INVALID_DEVICE;
         *can = driver.has_peers && device != peer;
         return CUDA_SUCCESS;
     });
@@ -103,9 +104,11 @@ Result cuDeviceCanAccessPeer(int *can, int device, int peer) {
 Result cuCtxEnablePeerAccess(Context *peer, u32 flags) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-        if (!driver.context_of(peer) || peer == current || peer->num_retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
+        if (!driver.context_of(peer) || peer == current || peer->num_retained == 0)
+            return CUDA_ERROR_INVALID_CONTEXT;
         if (!driver.has_peers) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-        if (!current->peers.insert(peer->device).second) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+        if (!current->peers.insert(peer->device).second)
+            return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
         return CUDA_SUCCESS;
     });
 }

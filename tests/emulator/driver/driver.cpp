@@ -29,7 +29,8 @@ void die(const char *format, ...) {
     va_start(values, format);
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
-    fprintf(stderr, "emulated driver: %s (KV_EMULATED_SEED=%llu)\n", text, (unsigned long long)chance.first_seed());
+    fprintf(stderr, "emulated driver: %s (KV_EMULATED_SEED=%llu)\n", text,
+            (unsigned long long)chance.first_seed());
     fflush(stderr);
     abort();
 }
@@ -46,7 +47,8 @@ Driver::Driver() {
     num_devices = (int)number_of("KV_EMULATED_DEVICES", 2);
     bytes_per_device = number_of("KV_EMULATED_MEMORY", (u64)1 << 30);
     has_peers = number_of("KV_EMULATED_PEERS", 1) != 0;
-    for (int device = 0; device < num_devices; device++) contexts.push_back(Context{device, 0, 0, {}, {}});
+    for (int device = 0; device < num_devices; device++)
+        contexts.push_back(Context{device, 0, 0, {}, {}});
     if (const char *what = getenv("KV_EMULATED_FAIL")) fail(what);
 }
 
@@ -80,7 +82,8 @@ Result Driver::enter(const char *function, Needs needs) {
     if (needs == Needs::NOTHING) return CUDA_SUCCESS;
     if (!is_initialized) return CUDA_ERROR_NOT_INITIALIZED;
     if (needs == Needs::CONTEXT && !current) return CUDA_ERROR_INVALID_CONTEXT;
-    if (needs == Needs::CONTEXT && current->num_retained == 0) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (needs == Needs::CONTEXT && current->num_retained == 0)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     work_by_chance();
     return CUDA_SUCCESS;
 }

@@ -19,19 +19,19 @@ static thread_local u32 kv_block, kv_grid, kv_thread;
 
 // Threads begin at number `order`, and go down if it is odd, to detect results that depend on their
 // order.
-#define KV_KERNEL(name, Args, num_blocks)                                                                                    \
-    static void name##_thread(const Args &args);                                                                       \
-    extern "C" void name(const void *args, u32 grid, u32 order) {                                                      \
-        const u32 count = grid * KV_THREADS;                                                                           \
-        kv_grid = grid;                                                                                                \
-        for (u32 number = 0; number < count; number++) {                                                               \
-            u32 place = (number + order) % count;                                                                      \
-            if (order % 2) place = count - 1 - place;                                                                  \
-            kv_block = place / KV_THREADS;                                                                             \
-            kv_thread = place % KV_THREADS;                                                                            \
-            name##_thread(*(const Args *)args);                                                                        \
-        }                                                                                                              \
-    }                                                                                                                  \
+#define KV_KERNEL(name, Args, num_blocks)                                                          \
+    static void name##_thread(const Args &args);                                                   \
+    extern "C" void name(const void *args, u32 grid, u32 order) {                                  \
+        const u32 count = grid * KV_THREADS;                                                       \
+        kv_grid = grid;                                                                            \
+        for (u32 number = 0; number < count; number++) {                                           \
+            u32 place = (number + order) % count;                                                  \
+            if (order % 2) place = count - 1 - place;                                              \
+            kv_block = place / KV_THREADS;                                                         \
+            kv_thread = place % KV_THREADS;                                                        \
+            name##_thread(*(const Args *)args);                                                    \
+        }                                                                                          \
+    }                                                                                              \
     static void name##_thread(const Args &args)
 
 KV_DEVICE u32 bits_of(float x) {
@@ -71,7 +71,8 @@ KV_DEVICE u16 narrow_half(float x) {
     float size = std::fabs(x);
     if (std::isnan(x)) return (u16)(sign | 0x7fffu);
     if (size >= 65520.0f) return (u16)(sign | 0x7c00u);
-    if (size < std::ldexp(1.0f, -14)) return (u16)(sign | (u32)std::nearbyint(std::ldexp(size, 24)));
+    if (size < std::ldexp(1.0f, -14))
+        return (u16)(sign | (u32)std::nearbyint(std::ldexp(size, 24)));
     u32 positive = bits & 0x7fffffffu;
     u32 rounded = (positive + 0xfffu + (positive >> 13 & 1u)) >> 13;
     return (u16)(sign | (rounded - (112u << 10)));

@@ -22,13 +22,15 @@ static Margin make_margin() {
 
 static const Margin margin = make_margin();
 
-static const char *place_name(const Block &block) { return block.place == HOST ? "the host" : "a device"; }
+static const char *place_name(const Block &block) {
+    return block.place == HOST ? "the host" : "a device";
+}
 
 static void check_margins_of(const Block &block, const char *after) {
     bool before = memcmp(block.bytes - MARGIN, margin.data(), MARGIN) == 0;
     if (before && memcmp(block.bytes + block.size, margin.data(), MARGIN) == 0) return;
-    die("%s: bytes %s a block of %zu bytes of %s were changed", after, before ? "after" : "before", block.size,
-        place_name(block));
+    die("%s: bytes %s a block of %zu bytes of %s were changed", after, before ? "after" : "before",
+        block.size, place_name(block));
 }
 
 static void check_gone(const Block &block, const char *after) {
@@ -37,7 +39,8 @@ static void check_gone(const Block &block, const char *after) {
     if (block.bytes[0] == GONE && memcmp(block.bytes, block.bytes + 1, block.size - 1) == 0) return;
     for (size_t n = 0; n < block.size; n++)
         if (block.bytes[n] != GONE)
-            die("%s: byte %zu of a freed block of %zu bytes of %s was changed", after, n, block.size, place_name(block));
+            die("%s: byte %zu of a freed block of %zu bytes of %s was changed", after, n,
+                block.size, place_name(block));
 }
 
 u8 *Memory::allocate(int place, size_t size) {

@@ -23,7 +23,8 @@ static void *this_library() {
 static size_t argument_size(const std::string &name, const std::string &text) {
     std::string parameter = " .b8 " + name + "_param_0[";
     size_t start = text.find(parameter), first = text.find(".param .align ");
-    if (start == std::string::npos || first == std::string::npos || text.find(".param", first + 1) != std::string::npos)
+    if (start == std::string::npos || first == std::string::npos ||
+        text.find(".param", first + 1) != std::string::npos)
         return 0;
     return strtoull(text.c_str() + start + parameter.size(), nullptr, 10);
 }
@@ -33,7 +34,8 @@ static Result read_ptx(const std::string &text, std::map<std::string, size_t> &e
     size_t version = text.find(".version "), target = text.find(".target ");
     if (version == std::string::npos || target == std::string::npos) return CUDA_ERROR_INVALID_PTX;
     // The newest PTX version that this version of the driver supports.
-    if (strtod(text.c_str() + version + 9, nullptr) > 8.4) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    if (strtod(text.c_str() + version + 9, nullptr) > 8.4)
+        return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
     if (text.compare(version, 13, ".version 8.0\n") != 0) return CUDA_ERROR_INVALID_PTX;
     if (text.compare(target, 14, ".target sm_70\n") != 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     const std::string ENTRY = ".entry ";
@@ -66,7 +68,8 @@ Result cuModuleUnload(Module *handle) {
         if (!module) return CUDA_ERROR_INVALID_HANDLE;
         driver.wait_for(module->context);
         driver.modules.remove(handle);
-        driver.functions.remove_if([&](const Function &function) { return function.module == handle; });
+        driver.functions.remove_if(
+            [&](const Function &function) { return function.module == handle; });
         return CUDA_SUCCESS;
     });
 }
@@ -100,22 +103,27 @@ Result cuFuncGetAttribute(int *value, int attribute, Function *handle) {
     });
 }
 
-Result cuLaunchKernel(Function *handle, u32 grid, u32 grid_y, u32 grid_z, u32 block, u32 block_y, u32 block_z,
-                      u32 shared_bytes, Stream *stream_handle, void **arguments, void **extra) {
+Result cuLaunchKernel(Function *handle, u32 grid, u32 grid_y, u32 grid_z, u32 block, u32 block_y,
+                      u32 block_z, u32 shared_bytes, Stream *stream_handle, void **arguments,
+                      void **extra) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         auto function = driver.functions.find(handle);
         auto stream = driver.stream(stream_handle);
-        if (!function || !stream || function->context != stream->context || stream->context != current)
+        if (!function || !stream || function->context != stream->context ||
+            stream->context != current)
             return CUDA_ERROR_INVALID_HANDLE;
-        if (grid == 0 || grid_y != 1 || grid_z != 1 || block != THREADS || block_y != 1 || block_z != 1)
+        if (grid == 0 || grid_y != 1 || grid_z != 1 || block != THREADS || block_y != 1 ||
+            block_z != 1)
             return CUDA_ERROR_INVALID_VALUE;
-        if (shared_bytes != 0 || !arguments || !arguments[0] || extra) return CUDA_ERROR_INVALID_VALUE;
+        if (shared_bytes != 0 || !arguments || !arguments[0] || extra)
+            return CUDA_ERROR_INVALID_VALUE;
         if (grid >= 1u << 23) die("cuLaunchKernel: %u blocks are more than can be emulated", grid);
         // Words of 8 bytes, because the argument is aligned to them.
         std::vector<u64> argument((function->num_bytes + 7) / 8);
         memcpy(argument.data(), arguments[0], function->num_bytes);
         driver.queue.add(stream, Work{[&driver, function, grid, argument = std::move(argument)] {
-                                          function->kernel(argument.data(), grid, chance.below(grid * THREADS));
+                                          function->kernel(argument.data(), grid,
+                                                           chance.below(grid * THREADS));
                                           driver.memory.check_margins(function->name.c_str());
                                       },
                                       {}});

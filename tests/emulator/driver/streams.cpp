@@ -26,7 +26,9 @@ extern "C" {
 
 Result cuStreamCreate(Stream **handle, u32 flags) { return create_stream(__func__, handle, flags); }
 
-Result cuStreamCreateWithPriority(Stream **handle, u32 flags, int) { return create_stream(__func__, handle, flags); }
+Result cuStreamCreateWithPriority(Stream **handle, u32 flags, int) {
+    return create_stream(__func__, handle, flags);
+}
 
 // The remaining work of the stream still runs.
 Result cuStreamDestroy_v2(Stream *handle) {
@@ -67,7 +69,8 @@ Result cuStreamWaitEvent(Stream *handle, Event *event_handle, u32 flags) {
 Result cuEventCreate(Event **handle, u32 flags) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         if (!handle || flags > 3) return CUDA_ERROR_INVALID_VALUE;
-        *handle = driver.events.add(std::make_shared<Event>(Event{current, !(flags & 2), {}, false, nullptr}));
+        *handle = driver.events.add(
+            std::make_shared<Event>(Event{current, !(flags & 2), {}, false, nullptr}));
         return CUDA_SUCCESS;
     });
 }
@@ -84,7 +87,8 @@ Result cuEventRecord(Event *handle, Stream *stream_handle) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         auto event = driver.events.find(handle);
         auto stream = driver.stream(stream_handle);
-        if (!event || !stream || event->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
+        if (!event || !stream || event->context != stream->context)
+            return CUDA_ERROR_INVALID_HANDLE;
         auto time = std::make_shared<double>(0);
         driver.queue.add(stream, Work{[time] { *time = milliseconds(); }, {}});
         event->recorded = driver.queue.end_of(stream);
@@ -116,9 +120,11 @@ Result cuEventElapsedTime(float *elapsed, Event *start_handle, Event *end_handle
         auto start = driver.events.find(start_handle), end = driver.events.find(end_handle);
         if (!elapsed) return CUDA_ERROR_INVALID_VALUE;
         for (const auto &event : {start, end})
-            if (!event || !event->has_timing || !event->was_recorded) return CUDA_ERROR_INVALID_HANDLE;
+            if (!event || !event->has_timing || !event->was_recorded)
+                return CUDA_ERROR_INVALID_HANDLE;
         if (start->context != end->context) return CUDA_ERROR_INVALID_HANDLE;
-        if (!start->recorded.is_reached() || !end->recorded.is_reached()) return CUDA_ERROR_NOT_READY;
+        if (!start->recorded.is_reached() || !end->recorded.is_reached())
+            return CUDA_ERROR_NOT_READY;
         *elapsed = (float)(*end->time - *start->time);
         return CUDA_SUCCESS;
     });

@@ -23,7 +23,8 @@ std::vector<Mark> Queue::ends_of(const Context *context) const {
 std::vector<std::shared_ptr<Stream>> Queue::ready(const Stream *but) const {
     std::vector<std::shared_ptr<Stream>> ready;
     for (const auto &stream : busy)
-        if (stream.get() != but && stream->works.front().after.is_reached()) ready.push_back(stream);
+        if (stream.get() != but && stream->works.front().after.is_reached())
+            ready.push_back(stream);
     return ready;
 }
 
