@@ -126,8 +126,9 @@ def main():
     (_, read, time_over_store), (_, read_by_plain, time_of_plain) = train(epochs)
     print(
         f"{NUM_REPLICAS} replicas over a store: {read:.1%} of new digits are read, "
-        f"{time_over_store:.2f} ms a step; one network in plain PyTorch {torch.__version__}: {read_by_plain:.1%}, "
-        f"{time_of_plain:.2f} ms; four networks and the store take {time_over_store / time_of_plain:.2f} times as long"
+        f"{time_over_store:.2f} ms a step; one network in plain PyTorch {torch.__version__}: "
+        f"{read_by_plain:.1%}, {time_of_plain:.2f} ms; four networks and the store take "
+        f"{time_over_store / time_of_plain:.2f} times as long"
     )
 
 

@@ -20,7 +20,7 @@ fn ids(seed: u64) -> Vec<i64> {
     let next = || {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        i64::try_from((state >> 33) % SHAPE[0] as u64).expect("a row number")
+        i64::try_from((state >> 33) % SHAPE[0] as u64).expect("a row index")
     };
     std::iter::repeat_with(next).take(TOUCHED).collect()
 }

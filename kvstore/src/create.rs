@@ -21,7 +21,7 @@ const NOT_PROVIDED: [(&str, &str); 3] = [
 /// | `local`, `local_update_cpu`, `local_allreduce_cpu` | on the host |
 /// | `device`, `local_allreduce_device` | on the device of the first value |
 /// | `dist_sync`, `dist` | like `local`, then over all processes of the MPI job |
-/// | `dist_device_sync`, `dist_sync_device` | like `device`, then over all processes of the MPI job |
+/// | `dist_device_sync`, `dist_sync_device` | like `device`, then over all processes of the job |
 ///
 /// # Errors
 /// - [`Error::InvalidArgument`] if the name is unknown. The message lists the known names and the
@@ -61,7 +61,8 @@ const SPANNING: [&str; 4] = ["dist", "dist_sync", "dist_device_sync", "dist_sync
 fn span_processes(name: &str) -> Option<Result<Store>> {
     let text = || {
         Error::Unsupported(format!(
-            "store type `{name}`: this build was made without stores that span processes (feature `dist`)"
+            "store type `{name}`: this build was made without stores that span processes \
+             (feature `dist`)"
         ))
     };
     SPANNING.contains(&name).then(|| Err(text()))

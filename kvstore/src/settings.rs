@@ -154,7 +154,8 @@ impl Store {
     /// store.init(["a", "b"], [&zeros()?, &zeros()?])?;
     /// store.set_clip_global_norm(1.0)?;
     /// // The norm over both keys is 10.
-    /// let gradients = [array(&[6f32, 0.0], [2], Device::cpu(0))?, array(&[0f32, 8.0], [2], Device::cpu(0))?];
+    /// let gradient = |a: f32, b: f32| array(&[a, b], [2], Device::cpu(0));
+    /// let gradients = [gradient(6.0, 0.0)?, gradient(0.0, 8.0)?];
     /// store.push(["a", "b"], &gradients)?;
     /// let pulled = store.pull_new(["a", "b"])?;
     /// assert!((pulled[0].to_vec::<f32>()?[0] - 0.6).abs() < 1e-6);

@@ -1,8 +1,9 @@
 #!/bin/sh
-# build.sh [FOLDER]   builds the library below FOLDER, and prints the folder with libkvstore_failing_malloc.so.
+# build.sh [FOLDER]   builds the library below FOLDER, and prints the folder that contains
+#                     libkvstore_failing_malloc.so.
 #
-# A test preloads it into a program with LD_PRELOAD, on Linux with glibc. The folder is one of its own, so that a build
-# of the workspace that is under way does not delay it.
+# A test preloads it into a program with LD_PRELOAD, on Linux with glibc. It has its own target folder,
+# so that a running build of the workspace does not delay it.
 set -eu
 crate=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$crate/../.." && pwd)

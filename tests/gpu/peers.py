@@ -3,7 +3,7 @@ it.
 
 Reads the lines that `kvstore-gpu-bench --json` has written, and runs each case on values of the
 same length, with the same number of warm-ups, groups and sets of buffers. PyTorch's operations
-stand for MXNet's copies and sums, because MXNet itself does not run on current GPUs.
+replace MXNet's copies and sums, because MXNet itself does not run on current GPUs.
 """
 
 import argparse

@@ -7,9 +7,8 @@
 
 (set! *warn-on-reflection* true)
 
-(let [{:keys [argmap classpath-roots]} (deps/create-basis {:user nil
-                                                          :aliases [(keyword (first *command-line-args*))]})]
-  (run! println (concat (:jvm-opts argmap)
-                        ["-cp" (string/join java.io.File/pathSeparator classpath-roots) "clojure.main"]
-                        (:main-opts argmap)))
+(let [aliases [(keyword (first *command-line-args*))]
+      {:keys [argmap classpath-roots]} (deps/create-basis {:user nil :aliases aliases})
+      class-path (string/join java.io.File/pathSeparator classpath-roots)]
+  (run! println (concat (:jvm-opts argmap) ["-cp" class-path "clojure.main"] (:main-opts argmap)))
   (shutdown-agents))

@@ -1,6 +1,6 @@
 (ns lein
-  "Prints the main namespace of the Leiningen project in this folder. Fails unless the project depends
-  on the artefact of the given pom.
+  "Prints the main namespace of the Leiningen project in this folder. Fails unless the project
+  depends on the artefact of the given pom.
 
   For machines without Leiningen, which is not available as a library."
   (:require [clojure.edn :as edn]

@@ -46,7 +46,7 @@ impl NaiveRows {
         let mut dense = Value::zeros(self.spec.clone());
         let row_len: usize = self.spec.shape[1..].iter().product();
         for (row, index) in self.indices.iter().enumerate() {
-            let start = usize::try_from(*index).expect("a row number") * row_len;
+            let start = usize::try_from(*index).expect("a row index") * row_len;
             for column in 0..row_len {
                 dense.numbers[start + column] = self.numbers[row * row_len + column];
             }

@@ -336,7 +336,8 @@ proptest! {
     #[test]
     fn what_is_written_is_read(named in prop::collection::vec(("\\PC{0,5}", values()), 0..5)) {
         let arrays = named.iter().map(|(name, value)| (name.clone(), to_array(value)));
-        let list = read(&written(&ArrayList::named(arrays).expect("memory"))).expect("a file of ours");
+        let list = ArrayList::named(arrays).expect("memory");
+        let list = read(&written(&list)).expect("a file of ours");
         prop_assert_eq!(list.arrays().len(), named.len());
         for ((name, value), (found_name, found)) in
             named.iter().zip(list.names().iter().zip(list.arrays()))

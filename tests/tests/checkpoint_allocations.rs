@@ -65,9 +65,11 @@ fn a_checkpoint_allocates_no_more_than_its_contents() {
     }
     many_shapes += r#""x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}"#;
     let checksum = r#"{"checksum":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"#;
-    let mut many_factors = format!(
-        r#"{checksum}"__metadata__":{{"kvstore":"{{\"version\":1,\"content\":\"store\",\"store\":\"x\",\"compression\":null,\"keys\":[],\"rule\":{{\"optimizer\":{{\"name\":\"sgd\",\"hyper_parameters\":{{}},\"scheduler\":null,\"wd_multipliers\":{{}},\"lr_multipliers\":{{"#
-    );
+    let mut many_factors = checksum.to_owned();
+    many_factors += r#""__metadata__":{"kvstore":"{\"version\":1,\"content\":\"store\","#;
+    many_factors += r#"\"store\":\"x\",\"compression\":null,\"keys\":[],"#;
+    many_factors += r#"\"rule\":{\"optimizer\":{\"name\":\"sgd\",\"hyper_parameters\":{},"#;
+    many_factors += r#"\"scheduler\":null,\"wd_multipliers\":{},\"lr_multipliers\":{"#;
     for number in 0..=1 << 16 {
         let _ = write!(many_factors, r#"\"{number:x}\":1,"#);
     }

@@ -60,16 +60,16 @@ fn a_killed_writer_leaves_a_complete_file() {
         let delay = Duration::from_micros(delay % 12_000);
         let safe = kill_a_writer(&path, delay);
         let found = number_in(&path);
-        assert!(safe > last, "a writer goes on where the file is");
+        assert!(safe > last, "a writer continues from the file");
         assert!(found == safe || found == safe + 1.0, "{found}, after {safe} was safe");
         (last, unannounced) = (found, unannounced + usize::from(found > safe));
         let num_files = fs::read_dir(folder.path()).unwrap().count();
-        assert!(num_files <= 2, "what an ended process leaves is removed by the next");
+        assert!(num_files <= 2, "the next process removes the files of a killed one");
         left_over += num_files - 1;
     }
     println!(
-        "{KILLS} kills, {left_over} of them while a file was being written, {unannounced} between the file and \
-         its announcement; {last} checkpoints"
+        "{KILLS} kills, {left_over} of them while a file was being written, {unannounced} \
+         between the file and its announcement; {last} checkpoints"
     );
     // Otherwise no kill happened while a file was being written.
     assert!(left_over > 0);

@@ -132,7 +132,10 @@ fn headers_are_checked() {
 fn other_files_are_rejected() {
     let deep = "[".repeat(100_000);
     let deep_metadata = json!({"__metadata__": {"kvstore": deep}}).to_string();
-    let twice = r#"{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}}"#;
+    let twice = concat!(
+        r#"{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"#,
+        r#""x":{"dtype":"U8","shape":[3],"data_offsets":[1,4]}}"#
+    );
     let cases: [(&str, Vec<u8>); 10] = [
         ("`x` stands twice", file(twice.as_bytes(), &[0; 4])),
         ("length of the header", Vec::new()),

@@ -6,7 +6,7 @@ use kvstore_tests::{STORE_NAMES, recorded};
 use serde_json::Value as Json;
 
 fn integers(json: &Json) -> Vec<i64> {
-    list(json).iter().map(|number| number.as_i64().expect("a row number")).collect()
+    list(json).iter().map(|number| number.as_i64().expect("a row index")).collect()
 }
 
 #[test]

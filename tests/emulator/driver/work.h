@@ -1,4 +1,4 @@
-// Streams: queues of work. Work runs when somebody waits for it, or at random, in any permitted
+// Streams: queues of work. Work runs when a thread waits for it, or at random, in any permitted
 // order.
 #pragma once
 

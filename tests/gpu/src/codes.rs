@@ -102,7 +102,7 @@ fn span(storage: &Arc<dyn Storage>) -> Span<'_> {
 
 fn span_mut(storage: &mut Arc<dyn Storage>) -> Result<SpanMut<'_>> {
     let num_bytes = storage.num_bytes();
-    let lost = || kvstore::Error::Internal("memory that somebody else holds".to_owned());
+    let lost = || kvstore::Error::Internal("memory with another reference".to_owned());
     let storage = Arc::get_mut(storage).ok_or_else(lost)?;
     Ok(SpanMut { storage, start: 0, num_bytes })
 }

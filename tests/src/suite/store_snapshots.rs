@@ -282,7 +282,7 @@ pub fn a_snapshot_waits_for_updaters_and_pulls_for_nobody(store: &Store) {
                 assert_eq!(floats(&store.pull_new("a").unwrap()[0]), [0.0]);
                 thread::yield_now();
             }
-            assert!(!taken.load(Ordering::SeqCst), "a snapshot in the midst of a push");
+            assert!(!taken.load(Ordering::SeqCst), "a snapshot inside a push");
             go.store(true, Ordering::SeqCst);
         });
     });

@@ -41,7 +41,7 @@ pub fn each_key_is_updated_once_in_init_order(store: &Store) {
 
 /// Only `push` runs the updater, not `init` or `pull`.
 pub fn init_and_pull_do_not_run_it(store: &Store) {
-    store.set_updater(|_, _, _| Err("nobody pushed".into())).unwrap();
+    store.set_updater(|_, _, _| Err("not a push".into())).unwrap();
     init_abc(store);
     store.pull("a", &array(&[0.0])).unwrap();
     store.broadcast("d", &array(&[4.0]), &array(&[0.0])).unwrap();
@@ -139,7 +139,7 @@ pub fn changing_verbs_are_refused_inside(store: &Store) {
         |store| store.set_updater(|_, _, _| Ok(())),
         Store::clear_updater,
         |store| store.set_optimizer(Optimizer::sgd()),
-        |store| store.push("nobody", &array(&[0.0])),
+        |store| store.push("unknown", &array(&[0.0])),
     ];
     init_abc(store);
     for (number, attempt) in attempts.into_iter().enumerate() {

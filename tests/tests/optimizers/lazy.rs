@@ -11,7 +11,7 @@ const TOLERANCE: f64 = 1e-4;
 
 fn rows(shape: [usize; 2], json: &Json) -> RowSparse {
     let indices: Vec<i64> =
-        list(&json["indices"]).iter().map(|index| index.as_i64().expect("a row number")).collect();
+        list(&json["indices"]).iter().map(|index| index.as_i64().expect("a row index")).collect();
     let numbers = singles(&json["rows"]);
     let rows = array(&numbers, [indices.len(), shape[1]], Device::cpu(0)).expect("complete rows");
     RowSparse::new(shape, indices, rows.tensor()).expect("ascending rows")
