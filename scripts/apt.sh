@@ -28,7 +28,10 @@ run_or_print() {
 
 # Only one apt at a time, because a second one fails, and suites that run in parallel install
 # packages.
-apt_get() { flock "${TMPDIR:-/tmp}/kvstore-apt.lock" env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null; }
+apt_get() {
+    flock "${TMPDIR:-/tmp}/kvstore-apt.lock" \
+        env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null
+}
 
 # apt_install PACKAGE..   installs packages; fails if apt does not have them or the user is not
 #                         root.

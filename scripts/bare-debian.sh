@@ -28,12 +28,14 @@ command -v debootstrap >/dev/null 2>&1 || apt_install debootstrap ||
 
 # Mounts are private to this process and its children.
 if [ "${BARE_DEBIAN_MOUNTS:-}" != private ]; then
-    BARE_DEBIAN_MOUNTS=private exec unshare --mount --propagation=private -- scripts/bare-debian.sh "$@"
+    BARE_DEBIAN_MOUNTS=private \
+        exec unshare --mount --propagation=private -- scripts/bare-debian.sh "$@"
 fi
 
 # in_root COMMAND   runs a command with a login environment and the host's proxies
 in_root() {
-    env -i HOME=/root TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    env -i HOME=/root TERM=dumb LANG=C.UTF-8 \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
         ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
         ${no_proxy:+"no_proxy=$no_proxy"} ${PYTHON_PACKAGES:+"PYTHON_PACKAGES=$PYTHON_PACKAGES"} \
         chroot "$root" sh -euc "$1" </dev/null
@@ -58,7 +60,8 @@ copy_home() {
 
 rm -rf --one-file-system "$root"
 mkdir -p "$root"
-debootstrap --variant=minbase "$SUITE" "$root" ${MIRROR:+"$MIRROR"} >"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
+debootstrap --variant=minbase "$SUITE" "$root" ${MIRROR:+"$MIRROR"} >"$root.log" 2>&1 ||
+    { tail -n 20 "$root.log"; exit 1; }
 
 copy /etc/resolv.conf
 copy /etc/hosts
@@ -67,7 +70,8 @@ copy /usr/local/share/ca-certificates
 copy_home .cargo/config.toml
 copy_home .m2/settings.xml
 copy_home .config/pip/pip.conf
-apt-config dump --format '%f "%v";%n' Acquire::http::Proxy Acquire::https::Proxy >"$root/etc/apt/apt.conf.d/90proxy"
+apt-config dump --format '%f "%v";%n' Acquire::http::Proxy Acquire::https::Proxy \
+    >"$root/etc/apt/apt.conf.d/90proxy"
 
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
@@ -75,7 +79,8 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 
 in_root "apt-get -q update && DEBIAN_FRONTEND=noninteractive \
-    apt-get -q install -y --no-install-recommends $PACKAGES" >>"$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
+    apt-get -q install -y --no-install-recommends $PACKAGES" >>"$root.log" 2>&1 ||
+    { tail -n 20 "$root.log"; exit 1; }
 git bundle create --quiet "$home/kvstore.bundle" HEAD
 in_root "cd && git clone --quiet kvstore.bundle kvstore && cd kvstore && git log -1 --oneline"
 

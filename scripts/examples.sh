@@ -37,8 +37,10 @@ has() { command -v "$1" >/dev/null 2>&1; }
 tools_deps() {
     alias=$1
     cp=$root/target/tools-deps.txt
-    mvn -q -B -ntp -f "$root/tests/packaging/pom.xml" dependency:build-classpath "-Dmdep.outputFile=$cp" || return
-    "$java" -cp "$(cat "$cp")" clojure.main "$root/tests/packaging/deps.clj" "$alias" >"$root/target/deps-arguments.txt" || return
+    mvn -q -B -ntp -f "$root/tests/packaging/pom.xml" dependency:build-classpath \
+        "-Dmdep.outputFile=$cp" || return
+    "$java" -cp "$(cat "$cp")" clojure.main "$root/tests/packaging/deps.clj" "$alias" \
+        >"$root/target/deps-arguments.txt" || return
     old_ifs=$IFS
     IFS='
 '
@@ -49,7 +51,8 @@ tools_deps() {
 }
 
 read_lein() {
-    main=$("$java" -cp "$class_path" clojure.main "$root/tests/packaging/lein.clj" "$root/clojure/pom.xml") || return
+    main=$("$java" -cp "$class_path" clojure.main "$root/tests/packaging/lein.clj" \
+        "$root/clojure/pom.xml") || return
     "$java" --enable-native-access=ALL-UNNAMED -cp "src:$class_path" \
         clojure.main -m "$main"
 }
@@ -57,7 +60,8 @@ read_lein() {
 expect maven "w = 3.000" "ran" mvn -q -B -ntp compile exec:exec
 expect java "after init: [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 the sum of a push replaces the value: [8.0, 8.0, 8.0, 8.0, 8.0, 8.0]
-unless there is an updater: [16.0, 16.0, 16.0, 16.0, 16.0, 16.0]" "ran" "$java" --enable-native-access=ALL-UNNAMED -cp "$jar" Quickstart.java
+unless there is an updater: [16.0, 16.0, 16.0, 16.0, 16.0, 16.0]" \
+    "ran" "$java" --enable-native-access=ALL-UNNAMED -cp "$jar" Quickstart.java
 # expect_deps NAME ALIAS OUTPUT
 expect_deps() {
     if has clojure; then
@@ -72,6 +76,7 @@ expect_deps resume poisoned "went back 20 times of 140, every weight is a number
 if has lein; then
     expect lein "average: [3.3125 2.625]" "ran" lein run
 else
-    expect lein "average: [3.3125 2.625]" "not run, no \`lein\` on this machine: coordinates read, program ran" read_lein
+    expect lein "average: [3.3125 2.625]" \
+        "not run, no \`lein\` on this machine: coordinates read, program ran" read_lein
 fi
 exit "$status"

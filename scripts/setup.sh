@@ -21,7 +21,8 @@ say() { echo "setup: $*" >&2; }
 rust_number() { echo "$1" | awk -F. '{ print $1 * 1000 + $2 }'; }
 
 rust_is_good() {
-    found=$(rustc --version 2>/dev/null | awk '{ print $2 }') && cargo --version >/dev/null 2>&1 || return 1
+    found=$(rustc --version 2>/dev/null | awk '{ print $2 }') &&
+        cargo --version >/dev/null 2>&1 || return 1
     [ -n "$found" ] && [ "$(rust_number "$found")" -ge "$(rust_number "$RUST_NEEDED")" ]
 }
 
@@ -98,7 +99,8 @@ announce() {
     needed=$packages
     if [ -n "$packages" ] && ! has_apt; then
         needed="a compiler for C (cc)"
-        [ "$WANTED" = wheel ] || needed="$needed, a compiler for C++ (c++), a JDK >= $JDK_NEEDED, Maven"
+        [ "$WANTED" = wheel ] ||
+            needed="$needed, a compiler for C++ (c++), a JDK >= $JDK_NEEDED, Maven"
         needed="$needed${WANTED:+, Python >= 3.10 with venv} (use this system's packages) "
     fi
     message="$1: $needed${rust:+${needed:+and }Rust >= $RUST_NEEDED}"
@@ -111,7 +113,10 @@ setup:     '
     say "$message${rust:+$next$rust}"
 }
 
-if { command -v cc && cxx_is_good && maven_is_good && java_is_good && python_is_good && rust_is_good; } >/dev/null 2>&1; then
+if {
+    command -v cc && cxx_is_good && maven_is_good && java_is_good && python_is_good &&
+        rust_is_good
+} >/dev/null 2>&1; then
     ! only_prints || say "nothing to install"
     exit
 fi
@@ -134,10 +139,19 @@ else
     announce "missing, install it"
     exit 1
 fi
-java_is_good || { say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac comes first"; exit 1; }
+java_is_good || {
+    say "a JDK >= $JDK_NEEDED is needed, but JAVA_HOME=${JAVA_HOME:-} or an older javac comes first"
+    exit 1
+}
 python_is_good || { say "Python >= 3.10 with venv is needed; PYTHONS may name one"; exit 1; }
 if [ -n "$rust" ]; then
-    can_install_rust || { say "Rust >= $RUST_NEEDED is missing: run the last command above"; exit 1; }
+    can_install_rust || {
+        say "Rust >= $RUST_NEEDED is missing: run the last command above"
+        exit 1
+    }
     $rust
-    rust_is_good || { say "Rust >= $RUST_NEEDED is still missing: does another rustc come first on PATH?"; exit 1; }
+    rust_is_good || {
+        say "Rust >= $RUST_NEEDED is still missing: does another rustc come first on PATH?"
+        exit 1
+    }
 fi

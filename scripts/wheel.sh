@@ -14,7 +14,8 @@ MATURIN="maturin==1.16.0"
 # build OPTION..
 build() {
     scripts/venv.py target/maturin-venv "$MATURIN"
-    target/maturin-venv/bin/maturin build --quiet --locked --manifest-path=kvstore-python/Cargo.toml "$@"
+    target/maturin-venv/bin/maturin build --quiet --locked \
+        --manifest-path=kvstore-python/Cargo.toml "$@"
 }
 
 if [ "${1:-}" = --here ]; then
@@ -28,7 +29,8 @@ for name in "$@"; do
     case $name in
         linux-x86_64 | linux-aarch64)
             use_zig "$name"
-            build --release --target="$target" --compatibility="manylinux_$(echo $GLIBC | tr . _)" --out=target/wheels
+            build --release --target="$target" --out=target/wheels \
+                --compatibility="manylinux_$(echo $GLIBC | tr . _)"
             ;;
         "$(this_platform)") build --release --out=target/wheels ;;
         *) echo "wheel.sh: \`$name\` can only be built on such a machine" >&2; exit 1 ;;

@@ -28,8 +28,9 @@ this_platform() {
 use_system_unwinder() {
     unwinder=target/zigbuild/$target/libgcc_s.so.1
     mkdir -p "$(dirname "$unwinder")"
-    "$venv/bin/python" -m ziglang cc -target "${1#linux-}-linux-gnu.$GLIBC" -shared -nostdlib -Wl,-soname,libgcc_s.so.1 \
-        -Wl,--version-script=scripts/libgcc_s/unwind.map scripts/libgcc_s/unwind.c -o "$unwinder"
+    "$venv/bin/python" -m ziglang cc -target "${1#linux-}-linux-gnu.$GLIBC" -shared -nostdlib \
+        -Wl,-soname,libgcc_s.so.1 -Wl,--version-script=scripts/libgcc_s/unwind.map \
+        scripts/libgcc_s/unwind.c -o "$unwinder"
     name=CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_RUSTFLAGS
     eval "flags=\${$name:-}"
     flag=-Clink-arg=$unwinder
@@ -58,8 +59,10 @@ use_zig() {
     cat >"$linker.new" <<EOF
 #!/bin/sh
 export CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
-export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild" ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
-exec "$venv/bin/cargo-zigbuild" zig cc -- -g -fno-sanitize=all -target ${1#linux-}-linux-gnu.$GLIBC "\$@"
+export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild"
+export ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
+exec "$venv/bin/cargo-zigbuild" zig cc -- -g -fno-sanitize=all \\
+    -target ${1#linux-}-linux-gnu.$GLIBC "\$@"
 EOF
     chmod +x "$linker.new"
     mv "$linker.new" "$linker"

@@ -19,7 +19,8 @@ python=${PYTHON:-python3}
 report=$out/report.txt steps=$work/steps
 : >"$report"
 : >"$steps"
-rm -f "$out/bench.jsonl" "$out/peers.json" "$out/results.json" "$out/tests.txt" "$out/sanitizer.txt" "$out/python.txt"
+rm -f "$out/bench.jsonl" "$out/peers.json" "$out/results.json" "$out/tests.txt" \
+    "$out/sanitizer.txt" "$out/python.txt"
 started=$(date +%s)
 
 say() { echo "$*" | tee -a "$report"; }
@@ -110,8 +111,10 @@ if ! "$python" -c 'import numpy, pytest' 2>/dev/null; then
 elif "$python" -m zipfile -e "$wheel" "$work/site"; then
     cp -R "$here/python-tests" "$work/"
     cd "$work/python-tests" || exit
-    step python 120 "$out/python.txt" env PYTHONPATH="$work/site" KVSTORE_GPUS=4 "$python" -m pytest -q -rs -p no:cacheprovider \
-        test_real_gpus.py test_gpus.py test_gpu_interop.py test_gpu_exports.py test_foreign.py test_torch.py test_jax.py
+    step python 120 "$out/python.txt" env PYTHONPATH="$work/site" KVSTORE_GPUS=4 \
+        "$python" -m pytest -q -rs -p no:cacheprovider \
+        test_real_gpus.py test_gpus.py test_gpu_interop.py test_gpu_exports.py \
+        test_foreign.py test_torch.py test_jax.py
     cd "$here" || exit
 fi
 
@@ -127,7 +130,8 @@ unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
 group 65
 find_sanitizer() {
     command -v compute-sanitizer && return
-    for folder in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer /opt/nvidia/*/compute-sanitizer; do
+    for folder in /usr/local/cuda*/bin /usr/local/cuda*/compute-sanitizer \
+        /opt/nvidia/*/compute-sanitizer; do
         [ ! -x "$folder/compute-sanitizer" ] || { echo "$folder/compute-sanitizer"; return; }
     done
 }
@@ -145,7 +149,8 @@ sanitized() {
 sanitized memcheck 60 --tool memcheck --leak-check full "$work/test-card"
 sanitized initcheck 40 --tool initcheck "$work/test-card"
 if [ -n "$sanitizer" ] && "$sanitizer" --help 2>/dev/null | grep -q track-stream-ordered-races; then
-    sanitized stream-ordered-races 40 --tool memcheck --track-stream-ordered-races all "$work/test-card"
+    sanitized stream-ordered-races 40 --tool memcheck --track-stream-ordered-races all \
+        "$work/test-card"
 else
     note stream-ordered-races missing 0 "no sanitizer that has it"
 fi
@@ -164,7 +169,8 @@ lines() { [ ! -f "$1" ] || awk '{ printf "%s%s", sep, $0; sep = ",\n" }' "$1"; }
     echo '{"steps": ['
     awk -F '\t' '{
         gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); gsub(/[\001-\010\013-\037]/, " ")
-        printf "%s{\"step\": \"%s\", \"status\": \"%s\", \"seconds\": %s, \"note\": \"%s\"}", sep, $1, $2, $3, $4
+        printf "%s{\"step\": \"%s\", \"status\": \"%s\", ", sep, $1, $2
+        printf "\"seconds\": %s, \"note\": \"%s\"}", $3, $4
         sep = ",\n"
     }' "$steps"
     echo '], "bench": ['

@@ -197,7 +197,7 @@ fn operation(specs: Vec<Spec>) -> impl Strategy<Value = Operation> {
         1 => clip_global_norm().prop_map(Operation::SetClipGlobalNorm),
         1 => keys_once().prop_map(Operation::Remove),
         2 => Just(Operation::Snapshot),
-        2 => any::<(usize, bool)>().prop_map(|(index, is_file)| Operation::Rollback(index, is_file)),
+        2 => any::<(usize, bool)>().prop_map(|(n, is_file)| Operation::Rollback(n, is_file)),
         1 => Just(Operation::Reload),
     ]
 }
