@@ -35,7 +35,7 @@ left_out() {
         local_store)
             echo "generating random programs takes minutes; the other suites run the same verbs" ;;
         rows)
-            echo "takes more than ten minutes; store_snapshots and lib run the same code" ;;
+            echo "takes more than ten minutes; store_snapshots and lib use the same threads" ;;
         failed_pushes)
             echo "needs values of many megabytes; it does not check memory safety" ;;
         races) echo "needs thousands of rounds; concurrency takes the same locks" ;;
