@@ -2,7 +2,7 @@
 .PHONY: help setup test-setup native demo demo-dist demo-python test suites test-rust test-gpu \
 	test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz nightly \
 	release-check jar install examples repl bench bench-jvm peers peers-dist gpu-bundle gpu-check \
-	wheel doc clean
+	wheel doc book charts clean
 
 # The folder where rustup installs. A shell that was opened before does not have it in PATH.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -147,6 +147,13 @@ gpu-check: gpu-bundle ## runs the script of that folder on an emulated driver
 
 doc: setup ## builds the documentation of the crates, in target/doc
 	cargo doc --workspace --no-deps
+
+book: setup ## builds the manual with the API pages of Rust, Java and Clojure, in target/book
+	scripts/book.sh
+
+charts: ## draws the charts of docs/performance.md from `make peers` and `make bench`
+	scripts/venv.py target/charts-venv matplotlib
+	target/charts-venv/bin/python scripts/charts.py
 
 clean: ## removes all build outputs
 	cargo clean

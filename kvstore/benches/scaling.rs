@@ -32,9 +32,9 @@ fn push(
         keys.iter().map(|_| constants(num_values, len, DType::F32, 1.0)).collect();
     let first = values.iter().map(|values| vec![values[0].clone()]).collect::<Vec<_>>();
     let store = create("local").expect("a known name");
-    let first = Pairs::new(&keys, first).expect("a list per key");
+    let first = Pairs::new(keys.as_slice(), first).expect("a list per key");
     store.init_pairs(&first, OnExisting::Reject).expect("new keys");
-    let pushed = Pairs::new(&keys, values).expect("a list per key");
+    let pushed = Pairs::new(keys, values).expect("a list per key");
     let num_bytes = num_keys * (num_values + 1) * len * size_of::<f32>();
     group.throughput(Throughput::Bytes(num_bytes as u64));
     group.bench_function(BenchmarkId::new(name, parameter), |bencher| {
