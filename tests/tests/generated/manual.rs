@@ -15,7 +15,7 @@ Every optimizer, with its formula, its hyper-parameters and its source. In the f
 learning rate, `rescale` is `rescale_grad`, and `clip` bounds every element by `clip_gradient`. Names are those of
 Rust and Python; Java writes `clipGradient` and Clojure `:clip-gradient`.
 
-The formula of the last update is in checkpoints ([formats.md](formats.md)). It says how many tensors of state a key
+The formula of the last update is in checkpoints ([formats.md](reference/formats.md)). It says how many tensors of state a key
 has, each with the shape of the weight; that of `GroupAdaGrad` has one number for each row. A weight in half
 precision has a copy in `f32` beside it.
 
