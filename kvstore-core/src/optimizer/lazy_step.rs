@@ -1,4 +1,4 @@
-//! Optimizer steps with row-sparse gradients and on arrays, outside any store.
+//! Optimizer steps outside any store: with row-sparse gradients, and on arrays.
 
 use std::slice::from_ref;
 
@@ -11,9 +11,9 @@ use crate::types::{Error, Key, Result};
 impl Optimizer {
     /// Updates a weight with a row-sparse gradient, outside any store.
     ///
-    /// A lazy optimizer changes only the rows of the gradient, in weight and state, as a push does.
-    /// Other optimizers convert the gradient to dense. Gradient and state may be on other devices;
-    /// the state moves to the weight's.
+    /// Like a push, a lazy optimizer changes only the gradient's rows of weight and state. Other
+    /// optimizers convert the gradient to dense. Gradient and state may be on other devices. The
+    /// state moves to the weight's device.
     ///
     /// ```
     /// use kvstore_core::{Backends, CpuBackend, Device, Key, Optimizer, RowSparse, Tensor};
@@ -31,7 +31,7 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Optimizer::update`].
+    /// - Those of [`Optimizer::update`].
     pub fn update_rows(
         &self,
         key: &Key,
@@ -62,10 +62,11 @@ impl Optimizer {
 
     /// Updates an array in place with a dense or row-sparse gradient, outside any store.
     ///
-    /// Other threads that use the array wait meanwhile.
+    /// Other threads that use the array wait until the update is done. If the update fails, the
+    /// array does not change.
     ///
     /// # Errors
-    /// Those of [`Optimizer::update`]; the array is then unchanged.
+    /// - Those of [`Optimizer::update`].
     pub fn update_array(
         &self,
         key: &Key,

@@ -1,4 +1,4 @@
-//! Schedules of the learning rate: pure functions of the base and the number of the update.
+//! Schedules of the learning rate. They are pure functions of the base and the update number.
 
 use std::f64::consts::PI;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::file::{MAX_ITEMS, short_list};
 use crate::types::{Error, Result};
 
-/// How the learning rate of an optimizer changes with the number of a key's update.
+/// A schedule: how the learning rate changes with the update number of a key.
 ///
 /// ```
 /// use kvstore_core::LrScheduler;
@@ -23,7 +23,7 @@ pub struct LrScheduler {
     warmup: Option<WarmupPhase>,
 }
 
-/// A schedule as a file says it.
+/// A schedule from a file, before its values are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UncheckedScheduler {
@@ -31,17 +31,17 @@ struct UncheckedScheduler {
     warmup: Option<WarmupPhase>,
 }
 
-/// How the learning rate gets to its base in the first updates.
+/// How the learning rate changes during the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Warmup {
-    /// In equal steps.
+    /// It grows linearly to the base.
     Linear,
-    /// It stays where it began until the warm-up is over.
+    /// It stays at its first value until the warm-up ends.
     Constant,
 }
 
-/// The updates before `steps`.
+/// A warm-up: the updates before update number `steps`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WarmupPhase {
@@ -75,11 +75,12 @@ enum Decay {
 }
 
 impl LrScheduler {
-    /// Returns the schedule that multiplies by `factor` after every `step` updates, and never goes
-    /// below 1e-8.
+    /// Returns the schedule that multiplies the learning rate by `factor` after every `step`
+    /// updates, down to 1e-8.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a step of 0 or a factor that is not in `[0, 1]`.
+    /// - [`Error::InvalidArgument`] if `step` is 0.
+    /// - [`Error::InvalidArgument`] if `factor` is not in `[0, 1]`.
     pub fn factor(step: u64, factor: f64) -> Result<Self> {
         if step == 0 {
             return Err(Error::invalid("a factor schedule needs a step of at least 1, not 0"));
@@ -88,10 +89,10 @@ impl LrScheduler {
         Ok(Self::of(Decay::Factor { step, factor, stop: 1e-8 }))
     }
 
-    /// Returns the factor schedule with another lower bound; other schedules have none.
+    /// Returns the factor schedule with another lower bound. Returns other schedules unchanged.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a bound that is negative or not finite.
+    /// - [`Error::InvalidArgument`] if the bound is negative or not finite.
     pub fn with_stop(mut self, stop_factor_lr: f64) -> Result<Self> {
         if !stop_factor_lr.is_finite() || stop_factor_lr < 0.0 {
             let text = format!("the lowest learning rate is {stop_factor_lr}, expected 0 or more");
@@ -103,11 +104,13 @@ impl LrScheduler {
         Ok(self)
     }
 
-    /// Returns the schedule that multiplies by `factor` after each of these numbers of updates.
+    /// Returns the schedule that multiplies the learning rate by `factor` after each of these
+    /// update numbers.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the steps do not ascend from 1 on or are more than 4096, or for a factor
-    /// that is not in `[0, 1]`.
+    /// - [`Error::InvalidArgument`] if `steps` is empty, contains 0, or is not strictly ascending.
+    /// - [`Error::InvalidArgument`] if there are more than 4096 steps.
+    /// - [`Error::InvalidArgument`] if `factor` is not in `[0, 1]`.
     pub fn multi_factor(steps: Vec<u64>, factor: f64) -> Result<Self> {
         if steps.len() > MAX_ITEMS {
             let text =
@@ -123,11 +126,16 @@ impl LrScheduler {
         Ok(Self::of(Decay::MultiFactor { steps, factor }))
     }
 
-    /// Returns the schedule that falls from the base to `final_lr` at update `max_update` as a
-    /// polynomial: `final + (base - final) * (1 - n / N)^power`, with `n` of `N` updates after the warm-up.
+    /// Returns the schedule that decays polynomially from the base to `final_lr`, which it reaches
+    /// at update `max_update`.
+    ///
+    /// The learning rate is `final + (base - final) * (1 - n / N)^power`, where `n` of `N` updates
+    /// after the warm-up are done.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a `max_update` of 0, numbers that are not finite, or a negative power.
+    /// - [`Error::InvalidArgument`] if `max_update` is 0.
+    /// - [`Error::InvalidArgument`] if `power` is negative.
+    /// - [`Error::InvalidArgument`] if `power` or `final_lr` is not finite.
     pub fn poly(max_update: u64, power: f64, final_lr: f64) -> Result<Self> {
         if power < 0.0 {
             return Err(Error::invalid(format!("the power is {power}, expected 0 or more")));
@@ -136,23 +144,26 @@ impl LrScheduler {
         Ok(Self::of(Decay::Poly { max_update, power, final_lr }))
     }
 
-    /// Returns the schedule that falls from the base to `final_lr` at update `max_update` as half a
-    /// wave: `final + (base - final) * (1 + cos(pi * n / N)) / 2`, with `n` of `N` updates after the
-    /// warm-up.
+    /// Returns the schedule that decays from the base to `final_lr` along half a cosine wave, and
+    /// reaches it at update `max_update`.
+    ///
+    /// The learning rate is `final + (base - final) * (1 + cos(pi * n / N)) / 2`, where `n` of `N`
+    /// updates after the warm-up are done.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a `max_update` of 0 or a `final_lr` that is not finite.
+    /// - [`Error::InvalidArgument`] if `max_update` is 0.
+    /// - [`Error::InvalidArgument`] if `final_lr` is not finite.
     pub fn cosine(max_update: u64, final_lr: f64) -> Result<Self> {
         check_end(max_update, 0, final_lr)?;
         Ok(Self::of(Decay::Cosine { max_update, final_lr }))
     }
 
-    /// Returns the schedule with a warm-up: before update `steps` the learning rate comes from
-    /// `begin_lr`, linearly or not at all, and the base is reached at that update.
+    /// Returns the schedule with a warm-up. Before update number `steps`, the learning rate grows
+    /// linearly from `begin_lr` to the base, or stays at `begin_lr`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the schedule ends before the warm-up does, or `begin_lr` is
-    /// not finite.
+    /// - [`Error::InvalidArgument`] if the schedule does not end after the warm-up.
+    /// - [`Error::InvalidArgument`] if `begin_lr` is not finite.
     pub fn with_warmup(mut self, steps: u64, begin_lr: f64, mode: Warmup) -> Result<Self> {
         let end = match self.decay {
             Decay::Poly { max_update, .. } | Decay::Cosine { max_update, .. } => max_update,
@@ -167,9 +178,9 @@ impl LrScheduler {
         Self { decay, warmup: None }
     }
 
-    /// Returns the learning rate of a key's update number `num_update`, counted from 1, when the
-    /// optimizer's learning rate is `base`.
-    #[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53")]
+    /// Returns the learning rate of update number `num_update` of a key, counted from 1. `base` is
+    /// the learning rate of the optimizer.
+    #[allow(clippy::cast_precision_loss, reason = "no count reaches 2^53")]
     pub fn learning_rate(&self, base: f64, num_update: u64) -> f64 {
         let warm = match self.warmup {
             Some(WarmupPhase { steps, begin_lr: begin, mode }) if num_update < steps => {
@@ -182,7 +193,7 @@ impl LrScheduler {
             Some(WarmupPhase { steps, .. }) => steps,
             None => 0,
         };
-        // What of the fall is done; all of it at the end and ever after.
+        // The fraction of the decay that is done. From `max_update` on it is 1.
         let done = |max_update: u64| {
             (num_update.min(max_update) - warm.min(num_update)) as f64 / (max_update - warm) as f64
         };

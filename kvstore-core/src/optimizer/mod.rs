@@ -1,4 +1,4 @@
-//! Optimizers as data: hyper-parameters and bookkeeping here, one pass over memory in a backend.
+//! Optimizers: their hyper-parameters and the state of each key.
 //!
 //! An [`Optimizer`] holds hyper-parameters. For a key and the number of its update it returns an
 //! [`UpdateRule`], which a backend applies. The formulas are in `rule/`.
@@ -27,7 +27,7 @@ use crate::rule::{KeyUpdate, LAZY_UPDATE};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result};
 
-/// Other names by which programs know an optimizer or a hyper-parameter.
+/// Aliases of optimizers and hyper-parameters.
 pub const ALIASES: [(&str, &str); 7] = [
     ("ccsgd", "sgd"),
     ("lr", "learning_rate"),
@@ -38,14 +38,14 @@ pub const ALIASES: [(&str, &str); 7] = [
     ("num_update", "begin_num_update"),
 ];
 
-/// Where a weight may be divided into parts that are stepped separately. The results have the same bits
-/// as a step of the complete weight.
+/// Where a weight may be divided into parts that are stepped separately. The result has the same
+/// bits as a step of the complete weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepUnit {
     /// Between any two elements.
     Element,
-    /// Between blocks of [`norm::BLOCK`](crate::norm::BLOCK) elements. The step needs norms of the complete
-    /// weight; see [`LocalStore::push_parts`](crate::LocalStore::push_parts).
+    /// Between blocks of [`norm::BLOCK`](crate::norm::BLOCK) elements. The step needs norms of the
+    /// complete weight; see [`LocalStore::push_parts`](crate::LocalStore::push_parts).
     Block,
     /// Between rows.
     Row,
@@ -53,14 +53,21 @@ pub enum StepUnit {
     Weight,
 }
 
-/// An optimizer that runs on the store: its hyper-parameters, by name and as `f64`.
+/// An optimizer that runs on the store: a name, and hyper-parameters as `f64`.
 ///
-/// Every optimizer has `learning_rate`, `wd` (weight decay), `rescale_grad` (a factor on the
-/// gradient), `clip_gradient` (a bound on the rescaled gradient, 0 for none) and `begin_num_update`
-/// (the number of updates that a key is taken to have had before). `sgd`, `adam`, `adagrad` and `ftrl` have
-/// `lazy_update`, 1 by default: a gradient of some rows then changes weight and state in those rows only; with 0,
-/// and with every other optimizer, the other rows of the gradient count as 0. The others, the formulas and
-/// their sources stand in the files of this module.
+/// Every optimizer has these hyper-parameters:
+///
+/// - `learning_rate`
+/// - `wd`: weight decay
+/// - `rescale_grad`: a factor on the gradient
+/// - `clip_gradient`: a bound on each element of the rescaled gradient, or 0 for none
+/// - `begin_num_update`: the update count that keys start with
+///
+/// `sgd`, `adam`, `adagrad`, `ftrl` and `groupadagrad` also have `lazy_update`, 1 by default. With
+/// 1, a row-sparse gradient changes only its own rows of weight and state. With 0, and with every
+/// other optimizer, missing rows of the gradient count as 0.
+///
+/// The manual (`docs/reference/optimizers.md`) has all formulas, hyper-parameters and sources.
 ///
 /// ```
 /// use kvstore_core::Optimizer;
@@ -73,8 +80,9 @@ pub enum StepUnit {
 #[derive(Clone)]
 pub struct Optimizer {
     definition: &'static Definition<UpdateRule>,
-    /// Whether its formulas need norms, and whether their states belong to rows.
+    /// Whether the formula needs norms.
     is_layerwise: bool,
+    /// Whether the state belongs to rows.
     is_rowwise: bool,
     common: [f64; COMMON.len()],
     own: Vec<f64>,
@@ -84,10 +92,10 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// Returns the optimizer with this name and the default hyper-parameters.
+    /// Returns the optimizer with this name or alias, with default hyper-parameters.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] naming an unknown optimizer and the known ones.
+    /// - [`Error::InvalidArgument`] if the name is unknown. The message lists the known names.
     pub fn new(name: &str) -> Result<Self> {
         let known = DEFINITIONS.iter().find(|definition| definition.name == resolve(name));
         let definition = known.ok_or_else(|| {
@@ -115,32 +123,30 @@ impl Optimizer {
         optimizer
     }
 
-    /// Returns stochastic gradient descent: learning rate 0.01, `momentum` 0, no weight decay.
+    /// Returns stochastic gradient descent with learning rate 0.01, `momentum` 0 and no weight
+    /// decay.
     pub fn sgd() -> Self {
         Self::of(&DEFINITIONS[0])
     }
 
-    /// Returns the optimizer with this name and these hyper-parameters, the others at their
+    /// Returns the optimizer with this name or alias and these hyper-parameters. Others have their
     /// defaults.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`], which names:
-    /// - an unknown optimizer or hyper-parameter,
-    /// - a value outside the domain of its hyper-parameter,
-    /// - or two names of one hyper-parameter.
+    /// - [`Error::InvalidArgument`] if the name is unknown.
+    /// - Those of [`Optimizer::set_all`].
     pub fn from_options(name: &str, options: &[(String, f64)]) -> Result<Self> {
         let mut optimizer = Self::new(name)?;
         optimizer.set_all(options)?;
         Ok(optimizer)
     }
 
-    /// Returns the name of every optimizer. The list omits `test`, which exists
-    /// to test programs.
+    /// Returns the name of every optimizer except `test`, which exists to test programs.
     pub fn names() -> impl Iterator<Item = &'static str> {
         DEFINITIONS.iter().map(|definition| definition.name).filter(|name| *name != "test")
     }
 
-    /// Returns the name of this one.
+    /// Returns the name.
     pub fn name(&self) -> &'static str {
         self.definition.name
     }
@@ -148,7 +154,8 @@ impl Optimizer {
     /// Returns the optimizer with one hyper-parameter changed.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when it has none of this name, or cannot have this value.
+    /// - [`Error::InvalidArgument`] if the optimizer has no hyper-parameter of this name.
+    /// - [`Error::InvalidArgument`] if the value is not valid for the hyper-parameter.
     pub fn with(mut self, name: &str, value: f64) -> Result<Self> {
         self.set(name, value)?;
         Ok(self)
@@ -157,7 +164,7 @@ impl Optimizer {
     /// Changes one hyper-parameter.
     ///
     /// # Errors
-    /// As [`Optimizer::with`].
+    /// - Those of [`Optimizer::with`].
     pub fn set(&mut self, name: &str, value: f64) -> Result<()> {
         let index = self.index_of(name)?;
         if let Some(parameter) = self.parameters().nth(index)
@@ -175,11 +182,12 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Changes several hyper-parameters, or none if one is invalid. Give a hyper-parameter with two
-    /// names, such as `lr` and `learning_rate`, under one of them.
+    /// Changes several hyper-parameters, or none if one is invalid.
     ///
     /// # Errors
-    /// As [`Optimizer::with`], and [`Error::InvalidArgument`] for two names of one hyper-parameter.
+    /// - Those of [`Optimizer::with`].
+    /// - [`Error::InvalidArgument`] if two names, such as `lr` and `learning_rate`, mean the same
+    ///   hyper-parameter.
     pub fn set_all<N: AsRef<str>>(&mut self, options: &[(N, f64)]) -> Result<()> {
         for (index, (name, _)) in options.iter().enumerate() {
             let is_same =
@@ -201,80 +209,82 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Returns whether a hyper-parameter of this name takes only 0 and 1, so that a binding can
-    /// offer a boolean.
+    /// Returns whether a hyper-parameter of this name is 0 or 1, so that a binding can use a
+    /// boolean.
     pub fn is_flag(name: &str) -> bool {
         let mut own = DEFINITIONS.iter().flat_map(|definition| definition.own);
         own.any(|parameter| parameter.name == resolve(name) && parameter.domain == Domain::Flag)
     }
 
-    /// Returns a hyper-parameter.
+    /// Returns the value of a hyper-parameter.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when there is none of this name.
+    /// - [`Error::InvalidArgument`] if the optimizer has no hyper-parameter of this name.
     pub fn get(&self, name: &str) -> Result<f64> {
         let index = self.index_of(name)?;
         Ok(self.values().nth(index).unwrap_or_default())
     }
 
-    /// Returns every hyper-parameter by name.
+    /// Returns the name and value of every hyper-parameter.
     pub fn hyper_parameters(&self) -> Vec<(&'static str, f64)> {
         self.parameters().map(|parameter| parameter.name).zip(self.values()).collect()
     }
 
-    /// Returns the optimizer with a schedule: its learning rate is then where the schedule starts.
+    /// Returns the optimizer with a schedule. `learning_rate` becomes the base of the schedule.
     #[must_use]
     pub fn with_scheduler(mut self, scheduler: LrScheduler) -> Self {
         self.scheduler = Some(scheduler);
         self
     }
 
-    /// Returns the schedule of the learning rate.
+    /// Returns the schedule of the learning rate, or `None` if there is none.
     pub fn scheduler(&self) -> Option<&LrScheduler> {
         self.scheduler.as_ref()
     }
 
-    /// Returns the optimizer with the learning rate of one key multiplied.
+    /// Returns the optimizer with a factor on the learning rate of one key.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a factor that is not finite.
+    /// - [`Error::InvalidArgument`] if the factor is not finite.
     pub fn with_lr_multiplier(mut self, key: Key, factor: f64) -> Result<Self> {
         check_multiplier(&key, factor)?;
         self.lr_multipliers.insert(key, factor);
         Ok(self)
     }
 
-    /// Returns the keys whose learning rate is multiplied, and those whose weight decay is, with the factors.
+    /// Returns the factors on learning rates and on weight decays, by key.
     pub(crate) fn multipliers(&self) -> [&BTreeMap<Key, f64>; 2] {
         [&self.lr_multipliers, &self.wd_multipliers]
     }
 
-    /// Returns the optimizer with the weight decay of one key multiplied.
+    /// Returns the optimizer with a factor on the weight decay of one key.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a factor that is not finite.
+    /// - [`Error::InvalidArgument`] if the factor is not finite.
     pub fn with_wd_multiplier(mut self, key: Key, factor: f64) -> Result<Self> {
         check_multiplier(&key, factor)?;
         self.wd_multipliers.insert(key, factor);
         Ok(self)
     }
 
-    /// Returns the state of a key that has not been updated yet.
+    /// Returns the state before the first update of a weight.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when weights of this dtype cannot be optimized.
+    /// - [`Error::InvalidArgument`] if the weight has an integer dtype.
     pub fn create_state(&self, weight: &Tensor) -> Result<OptimizerState> {
         Self::arithmetic_of(weight.dtype())?;
         OptimizerState::new(self.name(), &self.rule(&Key::default(), 1, &mut 1.0), weight)
     }
 
-    /// Updates a weight with the sum of the gradients, outside of any store. Gradients and state may be on other
-    /// devices; the state then moves to the weight's.
+    /// Updates a weight with the sum of the gradients, outside any store. Gradients and state may
+    /// be on other devices. The state moves to the weight's device.
     ///
     /// # Errors
-    /// [`Error::SpecMismatch`] when a gradient has not the weight's shape and dtype or the state is
-    /// that of another weight, [`Error::InvalidArgument`] when the state is that of another optimizer, there
-    /// is no gradient, or the weight's dtype cannot be optimized.
+    /// - [`Error::SpecMismatch`] if the shape or dtype of a gradient differs from the weight's.
+    /// - [`Error::SpecMismatch`] if the state belongs to a weight of another shape or dtype.
+    /// - [`Error::InvalidArgument`] if the state belongs to another optimizer.
+    /// - [`Error::InvalidArgument`] if there are no gradients.
+    /// - [`Error::InvalidArgument`] if the weight has an integer dtype.
     pub fn update(
         &self,
         key: &Key,
@@ -297,6 +307,7 @@ impl Optimizer {
         let spans: Vec<_> = fallible::collect(gathered.iter().map(Tensor::span))?;
         let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
+        // Everything that can fail, except the backend, happens before the step changes the weight.
         let mut pending = Pending::new(self, key, weight, Some(state))?;
         let mut sums = pending.norm_sums(weight)?;
         if !sums.is_empty() {
@@ -315,10 +326,10 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Returns the type that steps on weights of `dtype` are computed in.
+    /// Returns the dtype of the computations for weights of `dtype`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for integers.
+    /// - [`Error::InvalidArgument`] if `dtype` is an integer dtype.
     pub fn arithmetic_of(dtype: DType) -> Result<DType> {
         dtype.arithmetic().ok_or_else(|| {
             Error::invalid(format!("an optimizer needs floating-point weights, not {dtype}"))
@@ -328,7 +339,7 @@ impl Optimizer {
     /// Checks that an optimizer can update the weight of a key.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for integers, with the key.
+    /// - [`Error::InvalidArgument`] if `dtype` is an integer dtype. The message names the key.
     pub fn check_dtype(key: &Key, dtype: DType) -> Result<()> {
         Self::arithmetic_of(dtype)
             .map(drop)
@@ -349,22 +360,23 @@ impl Optimizer {
         }
     }
 
-    /// Returns whether its state belongs to rows; see [`RowFormula`].
+    /// Returns whether the state belongs to rows; see [`RowFormula`].
     pub fn is_rowwise(&self) -> bool {
         self.is_rowwise
     }
 
-    /// Returns whether a gradient of rows changes weight and state in those rows only: whether the
-    /// optimizer has `lazy_update`, and it is 1.
+    /// Returns whether a row-sparse gradient changes only its own rows of weight and state: whether
+    /// the optimizer has `lazy_update`, and it is 1.
     pub fn is_lazy(&self) -> bool {
         let values = self.definition.own.iter().zip(&self.own);
         values.into_iter().any(|(parameter, value)| *parameter == LAZY_UPDATE && *value != 0.0)
     }
 
-    /// Returns the step of a key's update number `num_updates`, counted from 1. The product is the
-    /// key's own, 1 at first and changed by the optimizers that need it. A
-    /// [skipped](UpdateRule::is_skipped) rule changes nothing.
-    #[allow(clippy::cast_possible_truncation, reason = "a whole number of at most 53 bits")]
+    /// Returns the rule for update number `num_updates` of a key, counted from 1.
+    ///
+    /// `momentum_product` is a number that belongs to the key. Pass 1 for the first update. Some
+    /// optimizers change it.
+    #[allow(clippy::cast_possible_truncation, reason = "an integer of at most 53 bits")]
     #[allow(clippy::cast_sign_loss, reason = "and at least 0")]
     pub fn rule(&self, key: &Key, num_updates: u64, momentum_product: &mut f64) -> UpdateRule {
         let [learning_rate, weight_decay, rescale, clip, begin] = self.common;

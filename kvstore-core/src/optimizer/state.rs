@@ -1,4 +1,4 @@
-//! What an optimizer keeps for one key, and a step of it that is about to run.
+//! [`OptimizerState`]: the state of one key. [`Pending`]: a prepared step.
 
 use std::sync::Arc;
 
@@ -14,33 +14,34 @@ use crate::rule::{Initial, MAX_STATES, UpdateRule};
 use crate::tensor::Tensor;
 use crate::types::{Device, Error, Key, Result, Scalar, TensorSpec};
 
-/// What an optimizer keeps for one key between updates.
+/// The state that an optimizer keeps for one key between updates.
 #[derive(Clone, Debug)]
 pub struct OptimizerState {
-    /// The rule of the last update; another formula has other tensors.
+    /// The rule of the last update. Its formula determines `tensors`.
     rule: Option<UpdateRule>,
     tensors: Vec<Tensor>,
-    /// What only another formula of the optimizer uses, until that comes back.
+    /// Tensors that only another formula of the optimizer uses, such as the momentum while it is
+    /// switched off. They are used again when that formula is.
     parked: Vec<(Initial, Tensor)>,
     num_updates: u64,
     momentum_product: f64,
-    /// The optimizer's name and the weight's spec.
+    /// The name of the optimizer and the spec of the weight.
     made_for: Option<(&'static str, TensorSpec)>,
 }
 
 /// A state without its tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
-    /// The formula of the last update; its scalars do not count.
+    /// The formula of the last update. Its scalars are not used.
     pub(crate) formula: UpdateRule,
-    /// What the tensors that wait for another formula were at first.
+    /// The initial values of the parked tensors.
     pub(crate) parked: Vec<Initial>,
     pub(crate) num_updates: u64,
     pub(crate) momentum_product: f64,
 }
 
 impl Initial {
-    /// Returns the spec of such a tensor of state, but for its dtype.
+    /// Returns the spec of a state tensor with this initial value, in the dtype of the weight.
     fn spec(self, weight: &TensorSpec) -> TensorSpec {
         match self {
             Self::Zero | Self::Weight => weight.clone(),
@@ -50,7 +51,7 @@ impl Initial {
 }
 
 impl Outline {
-    /// Returns the spec of each state tensor; nothing for weights that cannot be optimized.
+    /// Returns the spec of each state tensor. Returns none for weights with an integer dtype.
     pub(crate) fn specs(&self, weight: &TensorSpec) -> impl Iterator<Item = TensorSpec> {
         let arithmetic = weight.dtype().arithmetic();
         let master = arithmetic.filter(|arithmetic| *arithmetic != weight.dtype());
@@ -89,14 +90,16 @@ impl OptimizerState {
         Self { made_for, ..Self::default() }.with_formula(rule, weight)
     }
 
-    /// Returns the state's tensors in the order of [`UpdateRule::initial`], each of the weight's
-    /// shape, or one number for each row, in the shape `[rows, 1]`; for a half-precision weight its `f32`
-    /// master copy comes first.
+    /// Returns the state tensors in the order of [`UpdateRule::initial`]. The `f32` master copy of
+    /// a half-precision weight comes first.
+    ///
+    /// Each tensor has the shape of the weight, or `[rows, 1]` for a state with one number per row.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    /// Returns the `f32` master copy of a half-precision weight, or `None`, and the other tensors.
+    /// Returns the `f32` master copy of a half-precision weight, and the other tensors. Returns
+    /// `None` instead of a copy for other weights.
     pub fn split_master(&self) -> (Option<&Tensor>, &[Tensor]) {
         let has_master =
             self.weight().is_some_and(|weight| weight.dtype().arithmetic() != Some(weight.dtype()));
@@ -106,27 +109,29 @@ impl OptimizerState {
         }
     }
 
-    /// Returns the name of the optimizer of the state. Returns `None` for an empty state, as before
-    /// the first update of a key.
+    /// Returns the name of the optimizer. Returns `None` for an empty state, such as the state
+    /// before the first update of a key.
     pub fn optimizer_name(&self) -> Option<&'static str> {
         self.made_for.as_ref().map(|(name, _)| *name)
     }
 
-    /// Returns the spec of the weight, or `None` for an empty state.
+    /// Returns the spec of the weight. Returns `None` for an empty state.
     pub(crate) fn weight(&self) -> Option<&TensorSpec> {
         self.made_for.as_ref().map(|(_, weight)| weight)
     }
 
-    /// Returns the bytes of the state's tensors, also of those that only another formula of the optimizer
-    /// uses.
+    /// Returns the number of bytes of all tensors, including those that only another formula of the
+    /// optimizer uses.
     pub fn num_bytes(&self) -> usize {
         self.all_tensors().map(Tensor::num_bytes).sum()
     }
 
-    /// Checks that the state is one of the optimizer with this name, for such a weight.
+    /// Checks that the state belongs to the optimizer with this name and to such a weight. An empty
+    /// state fits every optimizer and weight.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another optimizer's, [`Error::SpecMismatch`] for another weight's.
+    /// - [`Error::InvalidArgument`] if the state belongs to another optimizer.
+    /// - [`Error::SpecMismatch`] if the state belongs to a weight of another shape or dtype.
     pub fn check(&self, name: &str, key: &Key, weight: &TensorSpec) -> Result<()> {
         match &self.made_for {
             Some((other, _)) if *other != name => {
@@ -137,12 +142,12 @@ impl OptimizerState {
         }
     }
 
-    /// Returns all tensors: those of [`OptimizerState::tensors`], then those that wait for their formula.
+    /// Returns [`OptimizerState::tensors`], then the parked tensors.
     pub(crate) fn all_tensors(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.iter().chain(self.parked.iter().map(|(_, tensor)| tensor))
     }
 
-    /// Returns the state without its tensors; none when nothing has happened to it.
+    /// Returns the state without its tensors. Returns `None` for an empty state.
     pub(crate) fn outline(&self) -> Option<Outline> {
         Some(Outline {
             formula: self.rule?,
@@ -152,7 +157,8 @@ impl OptimizerState {
         })
     }
 
-    /// Returns the state of a key of an optimizer, with [`OptimizerState::all_tensors`] as they were.
+    /// Returns the state with this outline and these tensors, in the order of
+    /// [`OptimizerState::all_tensors`].
     pub(crate) fn restored(
         optimizer: &Optimizer,
         weight: &TensorSpec,
@@ -170,31 +176,31 @@ impl OptimizerState {
         }
     }
 
-    /// Returns whether both hold the same bits.
+    /// Returns whether both states have the same bits.
     pub(crate) fn is_identical(&self, other: &Self) -> Result<bool> {
         if self.outline() != other.outline() {
             return Ok(false);
         }
-        for (one, other) in self.all_tensors().zip(other.all_tensors()) {
-            if !one.is_identical(other)? {
+        for (left, right) in self.all_tensors().zip(other.all_tensors()) {
+            if !left.is_identical(right)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Returns how many updates there have been.
+    /// Returns the number of updates.
     pub fn num_updates(&self) -> u64 {
         self.num_updates
     }
 
-    /// Moves the state to the device where its weight is.
+    /// Moves the state to a device.
     pub(crate) fn move_to(&mut self, backends: &Backends, device: Device) -> Result<()> {
         let parked = self.parked.iter_mut().map(|(_, tensor)| tensor);
         self.tensors.iter_mut().chain(parked).try_for_each(|it| it.move_to(backends, device))
     }
 
-    /// Moves the state to where this weight is, whatever its backend.
+    /// Moves the state to the device of this weight, which may belong to other backends.
     pub(super) fn move_beside(&mut self, weight: &Tensor) -> Result<()> {
         let parked = self.parked.iter_mut().map(|(_, tensor)| tensor);
         for tensor in self.tensors.iter_mut().chain(parked) {
@@ -205,22 +211,23 @@ impl OptimizerState {
         Ok(())
     }
 
-    /// Returns whether the last update was one of the same formula.
+    /// Returns whether the last update used the same formula.
     fn has_formula(&self, rule: &UpdateRule) -> bool {
         self.rule.is_some_and(|last| last.same_formula(rule))
     }
 
-    /// Returns the state with the tensors that the rule needs, and those that it does not need parked.
+    /// Returns the state with the tensors that the rule needs. Parks the tensors that it does not
+    /// need.
     fn with_formula(&self, rule: &UpdateRule, weight: &Tensor) -> Result<Self> {
         let arithmetic = Optimizer::arithmetic_of(weight.dtype())?;
         let mut tensors = fallible::with_capacity(MAX_STATES)?;
         let has_master = arithmetic != weight.dtype();
         if has_master {
-            // A hyper-parameter may change the formula; the master copy is the weight then, too.
+            // A changed hyper-parameter may change the formula. The master copy stays the weight.
             let master = self.tensors.first().filter(|_| self.rule.is_some());
             tensors.push(master.map_or_else(|| weight.cast(arithmetic), |it| Ok(it.clone()))?);
         }
-        // Formulas of one optimizer have what they share in the same order.
+        // The formulas of an optimizer have their common tensors in the same order.
         let old = self.rule.iter().flat_map(UpdateRule::initial).copied();
         let old = old.zip(self.tensors.iter().skip(usize::from(has_master)).cloned());
         let mut old: Vec<_> = old.chain(self.parked.iter().cloned()).collect();
@@ -245,20 +252,21 @@ impl OptimizerState {
     }
 }
 
-/// A step with everything that it needs, so that nothing can fail once it runs.
+/// A prepared step. It has all memory that the step needs, so only the backend can fail.
 #[derive(Debug)]
 pub(crate) struct Pending {
     rule: UpdateRule,
     num_updates: u64,
     momentum_product: f64,
-    /// The state itself, where it is the first step or one of another formula.
+    /// The new state, if this is the first step or the formula has changed.
     next_state: Option<Box<OptimizerState>>,
     fresh_weight: Option<Arc<dyn Storage>>,
     fresh_states: [Option<Arc<dyn Storage>>; MAX_STATES],
 }
 
 impl Pending {
-    /// Prepares a key's next step, the first one where there is no state. Nothing that others see changes.
+    /// Prepares the next step of a key, or the first step if `state` is `None`. Changes neither the
+    /// contents of the weight nor those of the state.
     pub(crate) fn new(
         optimizer: &Optimizer,
         key: &Key,
@@ -289,13 +297,13 @@ impl Pending {
         Ok(Self { rule, num_updates, momentum_product, next_state, fresh_weight, fresh_states })
     }
 
-    /// Returns memory for the sums of a measurement; none if the rule needs no norms.
+    /// Returns memory for the sums of a measurement. It is empty if the rule needs no norms.
     pub(crate) fn norm_sums(&self, weight: &Tensor) -> Result<Vec<[f64; 2]>> {
         let is_measured = self.rule.is_layerwise() && !self.rule.is_skipped();
         fallible::filled([0.0; 2], if is_measured { num_blocks(weight.num_elements()) } else { 0 })
     }
 
-    /// Returns the job that measures what the rule needs, to be done before [`Pending::job`] is made.
+    /// Returns the job that measures the norms of the rule. Run it before [`Pending::job`].
     pub(crate) fn measure_job<'a>(
         &'a self,
         weight: &'a Tensor,
@@ -313,13 +321,13 @@ impl Pending {
         MeasureJob { measured, device, dtype, addends, sums }
     }
 
-    /// Takes the sums of that job into the rule.
+    /// Folds the sums of that job into the rule.
     pub(crate) fn set_norms(&mut self, sums: &[[f64; 2]]) -> Result<()> {
         self.rule = self.rule.with_norms(add_blocks(sums)?.map(f64::sqrt));
         Ok(())
     }
 
-    /// Returns the job for the weight's backend, or `None` if the update is skipped.
+    /// Returns the step as a job of the weight's backend, or `None` if the update is skipped.
     pub(crate) fn job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,
@@ -340,8 +348,8 @@ impl Pending {
         Ok(Some(UpdateJob { rule: self.rule, device, dtype, weight, states, addends }))
     }
 
-    /// Returns the job that changes only the planned rows, or `None` if the update is skipped.
-    /// Copies weight and state first if they are shared.
+    /// Returns the step as a job that changes only the planned rows, or `None` if the update is
+    /// skipped. Copies weight and state first if they are shared.
     pub(crate) fn row_job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,
@@ -369,7 +377,7 @@ impl Pending {
         }))
     }
 
-    /// Makes the step count, after it has run.
+    /// Commits the step, after the job has run.
     pub(crate) fn settle(&mut self, weight: &mut Tensor, state: &mut OptimizerState) {
         weight.settle(self.fresh_weight.take());
         if let Some(next) = self.next_state.take() {
@@ -384,7 +392,7 @@ impl Pending {
     }
 }
 
-/// Returns the elements in memory of their own, for a change of some of them.
+/// Returns the elements for a change in place. Copies them to `fresh` first if they are shared.
 fn in_place<'a>(
     tensor: &'a mut Tensor,
     fresh: &'a mut Option<Arc<dyn Storage>>,

@@ -3,12 +3,13 @@
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// `AdaBelief`: Adam with the variance of the gradient around its mean, so that a gradient as it was
-/// expected makes a large step.
+/// `AdaBelief`: Adam with the variance of the gradient around its mean, so an expected gradient
+/// makes a large step.
 ///
-/// With `q = clip(rescale * gradient)` and `t` the number of the update:
-/// `m = beta1 * m + (1 - beta1) * q`, `s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon` and
-/// `w = (1 - lr * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)`.
+/// With `q = clip(rescale * gradient)` and update number `t`:
+/// - `m = beta1 * m + (1 - beta1) * q`
+/// - `s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon`
+/// - `w = (1 - lr * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)`
 ///
 /// Source: Zhuang et al., "`AdaBelief` optimizer: adapting stepsizes by the belief in observed
 /// gradients", 2020, algorithm 2, with decoupled weight decay.
@@ -22,12 +23,7 @@ pub(super) const fn adabelief<R: From<AdaBelief>>() -> Definition<R> {
         own: const {
             &[
                 Parameter::beta1(0.9),
-                Parameter::new(
-                    "beta2",
-                    0.999,
-                    Domain::Fraction,
-                    "Decay of the variance around that mean",
-                ),
+                Parameter::new("beta2", 0.999, Domain::Fraction, "Decay of the variance"),
                 Parameter::epsilon(1e-8),
             ]
         },
@@ -51,9 +47,9 @@ pub(super) const fn adabelief<R: From<AdaBelief>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalars of a step; the state is the mean of the gradients and their variance around it.
+    /// The scalars of a step; the state is the mean gradient and the variance around it.
     AdaBelief<2> [Zero, Zero] {
-        /// Step size with the bias correction of the mean.
+        /// Step size, multiplied by the bias correction of the mean.
         learning_rate,
         /// Decay of the mean.
         beta1,
@@ -65,13 +61,13 @@ scalars! {
         rest2,
         /// `1 - beta2^t`
         correction,
-        /// Keeps the quotient finite.
+        /// Added to the divisor to avoid division by 0.
         epsilon,
         /// `1 - lr * wd`
         keep,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,13 +1,15 @@
-//! `AdaDelta`: steps measured by the size of earlier steps, without a learning rate.
+//! `AdaDelta`: scales steps by the size of earlier steps.
 
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// `AdaDelta`: steps measured by the size of earlier steps, without a learning rate.
+/// `AdaDelta`: scales steps by the size of earlier steps, and ignores the learning rate.
 ///
-/// With `q = clip(rescale * gradient)`: `a = rho * a + (1 - rho) * q^2`,
-/// `d = sqrt(D + epsilon) / sqrt(a + epsilon) * q`, `D = rho * D + (1 - rho) * d^2` and
-/// `w = w - (d + wd * w)`.
+/// With `q = clip(rescale * gradient)`:
+/// - `a = rho * a + (1 - rho) * q^2`
+/// - `d = sqrt(D + epsilon) / sqrt(a + epsilon) * q`
+/// - `D = rho * D + (1 - rho) * d^2`
+/// - `w = w - (d + wd * w)`
 ///
 /// Source: Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
 pub(super) const fn adadelta<R: From<AdaDelta>>() -> Definition<R> {
@@ -23,7 +25,7 @@ pub(super) const fn adadelta<R: From<AdaDelta>>() -> Definition<R> {
                     "rho",
                     0.9,
                     Domain::Fraction,
-                    "Decay of the means of the squared gradients and of the squared steps",
+                    "Decay of the mean squared gradient and the mean squared step",
                 ),
                 Parameter::epsilon(1e-5),
             ]
@@ -37,19 +39,19 @@ pub(super) const fn adadelta<R: From<AdaDelta>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalars of a step; the state is the mean square of gradients and that of steps.
+    /// The scalars of a step; the state is the mean squared gradient and the mean squared step.
     AdaDelta<2> [Zero, Zero] {
         /// Decay of both means.
         rho,
         /// `1 - rho`
         rest,
-        /// Keeps the quotient finite.
+        /// Added to the divisor to avoid division by 0.
         epsilon,
         /// Weight decay.
         weight_decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

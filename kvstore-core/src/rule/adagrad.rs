@@ -1,15 +1,16 @@
-//! `AdaGrad`: each element's steps shrink with the sum of its squared gradients.
+//! `AdaGrad`: divides the gradient by the root of the sum of all squared gradients.
 
 use super::parameter::{Definition, Factory, LAZY_UPDATE, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// `AdaGrad`: each element's steps shrink with the sum of its squared gradients.
+/// `AdaGrad`: divides the gradient by the root of the sum of all squared gradients.
 ///
-/// With `q = clip(rescale * gradient)`: `h = h + q^2` and
-/// `w = w - lr * (q / sqrt(h + epsilon) + wd * w)`.
+/// With `q = clip(rescale * gradient)`:
+/// - `h = h + q^2`
+/// - `w = w - lr * (q / sqrt(h + epsilon) + wd * w)`
 ///
-/// Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
-/// optimization", 2011.
+/// Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and
+/// stochastic optimization", 2011.
 pub(super) const fn adagrad<R: From<AdaGrad>>() -> Definition<R> {
     Definition {
         name: "adagrad",
@@ -34,11 +35,11 @@ scalars! {
         learning_rate,
         /// Weight decay.
         weight_decay,
-        /// Keeps the quotient finite.
+        /// Added to the divisor to avoid division by 0.
         epsilon,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,23 +1,23 @@
-//! Adam, and `AdamW` with its decoupled weight decay.
+//! Adam and `AdamW`.
 
 use super::parameter::{
     DECOUPLED_WD, Definition, Domain, Factory, KeyUpdate, LAZY_UPDATE, PYTORCH_EPSILON, Parameter,
 };
 use super::step::{Real, Step, scalars};
 
-/// Adam: steps of the mean gradient over the root of the mean squared gradient.
+/// Adam: divides the mean gradient by the root of the mean squared gradient.
 ///
-/// With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and `b1 = beta1 *
-/// decay_factor^(t - 1)`:
-/// `m = b1 * m + (1 - b1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
-/// `w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`.
+/// With `q = clip(rescale * gradient + wd * w)`, update number `t` and
+/// `b1 = beta1 * decay_factor^(t - 1)`:
+/// - `m = b1 * m + (1 - b1) * q`
+/// - `v = beta2 * v + (1 - beta2) * q^2`
+/// - `w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)`
 ///
-/// With `decoupled_wd` the weight decay does not enter `q`; the step subtracts `lr * wd * w` instead.
-/// With `pytorch_epsilon` the divisor is `sqrt(v / (1 - beta2^t)) + epsilon`, and the step size before it
-/// `lr / (1 - beta1^t)`.
+/// With `decoupled_wd`, the step subtracts `lr * wd * w`, and `q` does not contain `wd * w`. With
+/// `pytorch_epsilon`, the step is `lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon)`.
 ///
-/// Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of
-/// section 2.
+/// Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order
+/// of section 2.
 pub(super) const fn adam<R: From<Adam>>() -> Definition<R> {
     Definition {
         name: "adam",
@@ -41,7 +41,7 @@ pub(super) const fn adam<R: From<Adam>>() -> Definition<R> {
                     "decay_factor",
                     1.0,
                     Domain::NonNegative,
-                    "`beta1` is multiplied by it after each update",
+                    "Factor on `beta1` after each update",
                 ),
                 DECOUPLED_WD,
                 PYTORCH_EPSILON,
@@ -63,9 +63,10 @@ pub(super) const fn adam<R: From<Adam>>() -> Definition<R> {
 
 /// `AdamW`: Adam with decoupled weight decay.
 ///
-/// With `q = clip(rescale * gradient)` and `t` the number of the update:
-/// `m = beta1 * m + (1 - beta1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
-/// `w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w`.
+/// With `q = clip(rescale * gradient)` and update number `t`:
+/// - `m = beta1 * m + (1 - beta1) * q`
+/// - `v = beta2 * v + (1 - beta2) * q^2`
+/// - `w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w`
 ///
 /// Source: Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 pub(super) const fn adamw<R: From<Adam>>() -> Definition<R> {
@@ -113,9 +114,9 @@ fn scalars_of(
 }
 
 scalars! {
-    /// The scalars of a step; the state is the mean and the uncentred variance of the gradients.
+    /// The scalars of a step; the state is the mean gradient and the mean squared gradient.
     Adam<2> [Zero, Zero] {
-        /// Step size with the bias corrections.
+        /// Step size, multiplied by the bias corrections.
         learning_rate,
         /// Decay of the mean.
         beta1,
@@ -125,15 +126,15 @@ scalars! {
         beta2,
         /// `1 - beta2`
         rest2,
-        /// Keeps the quotient finite.
+        /// Added to the divisor to avoid division by 0.
         epsilon,
-        /// Weight decay that is part of the gradient.
+        /// Weight decay that is added to the gradient.
         weight_decay,
-        /// Weight decay beside the gradient: the share of the weight that is lost.
+        /// Decoupled weight decay: the fraction of the weight that a step subtracts.
         decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,13 +1,14 @@
-//! Adamax: Adam with the infinity norm in place of the variance.
+//! Adamax: Adam with the infinity norm instead of the variance.
 
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Adamax: Adam with the infinity norm in place of the variance.
+/// Adamax: Adam with the infinity norm instead of the variance.
 ///
-/// With `q = clip(rescale * gradient + wd * w)`: `m = beta1 * m + (1 - beta1) * q`,
-/// `u = max(beta2 * u, |q|)` and `w = w - lr / (1 - beta1^t) * m / u`. Where `u` is 0 there has been
-/// no gradient yet, and the weight stays.
+/// With `q = clip(rescale * gradient + wd * w)` and update number `t`:
+/// - `m = beta1 * m + (1 - beta1) * q`
+/// - `u = max(beta2 * u, |q|)`
+/// - `w = w - lr / (1 - beta1^t) * m / u`; the weight stays if `u` is 0
 ///
 /// Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 2.
 pub(super) const fn adamax<R: From<Adamax>>() -> Definition<R> {
@@ -20,7 +21,7 @@ pub(super) const fn adamax<R: From<Adamax>>() -> Definition<R> {
         own: const {
             &[
                 Parameter::beta1(0.9),
-                Parameter::new("beta2", 0.999, Domain::Fraction, "Decay of the greatest gradient"),
+                Parameter::new("beta2", 0.999, Domain::Fraction, "Decay of the largest gradient"),
             ]
         },
         rule: |update| {
@@ -34,21 +35,21 @@ pub(super) const fn adamax<R: From<Adamax>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalars of a step; the state is the mean of the gradients and their largest size.
+    /// The scalars of a step; the state is the mean gradient and the largest absolute gradient.
     Adamax<2> [Zero, Zero] {
-        /// Step size with the bias correction.
+        /// Step size, multiplied by the bias correction.
         learning_rate,
         /// Decay of the mean.
         beta1,
         /// `1 - beta1`
         rest1,
-        /// Decay of the largest size.
+        /// Decay of the largest absolute gradient.
         beta2,
         /// Weight decay.
         weight_decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
@@ -59,7 +60,7 @@ impl<A: Real> Step<A, 2> for Adamax<A> {
         let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
         let m = self.beta1 * m + self.rest1 * q;
         let (faded, size) = (self.beta2 * u, q.abs());
-        // A NaN in either comes through.
+        // Unlike `max`, the comparison keeps a NaN of either operand.
         let u = if faded > size { faded } else { size };
         let step = if u == A::ZERO { A::ZERO } else { self.learning_rate * m / u };
         (weight - step, [m, u])

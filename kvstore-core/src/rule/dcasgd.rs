@@ -1,17 +1,17 @@
-//! Gradient descent with delay compensation: a gradient that was computed for an older weight `p`
-//! is corrected towards the present one.
+//! Gradient descent with delay compensation.
 
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Gradient descent with delay compensation: a gradient that was computed for an older weight `p`
-/// is corrected towards the present one.
+/// Gradient descent with delay compensation: corrects gradients that belong to an older weight.
 ///
-/// With `q = clip(rescale * gradient)` and
-/// `u = -lr * (q + wd * w + lamda * q * q * (w - p))`: without momentum `w = w + u`; with it
-/// `m = momentum * m + u` and `w = w + m`. Then `p` is the weight from before the step.
+/// With `q = clip(rescale * gradient)`, the weight `p` before the previous step, and
+/// `u = -lr * (q + wd * w + lamda * q * q * (w - p))`:
+/// - without momentum: `w = w + u`
+/// - with momentum: `m = momentum * m + u`, `w = w + m`
 ///
-/// Source: Zheng and others, "Asynchronous stochastic gradient descent with delay compensation", 2017.
+/// Source: Zheng and others, "Asynchronous stochastic gradient descent with delay compensation",
+/// 2017.
 pub(super) const fn dcasgd<R: From<Dcasgd> + From<DcasgdMomentum>>() -> Definition<R> {
     Definition {
         name: "dcasgd",
@@ -40,7 +40,8 @@ pub(super) const fn dcasgd<R: From<Dcasgd> + From<DcasgdMomentum>>() -> Definiti
 }
 
 scalars! {
-    /// The scalars of a step without momentum; the state is the previous weight.
+    /// The scalars of a step without momentum; the state is the weight before the previous
+    /// step.
     Dcasgd<1> [Weight] {
         /// Step size.
         learning_rate,
@@ -50,15 +51,16 @@ scalars! {
         lamda,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
 
 scalars! {
-    /// The scalars of a step with momentum; the state is the momentum and the previous weight.
+    /// The scalars of a step with momentum; the state is the momentum and the weight before the
+    /// previous step.
     DcasgdMomentum<2> [Zero, Weight] {
-        /// The share of the last change that is repeated.
+        /// The fraction of the last step that is added.
         momentum,
         /// Step size.
         learning_rate,
@@ -68,7 +70,7 @@ scalars! {
         lamda,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,15 +1,17 @@
-//! Follow the moving leader.
+//! FTML: follows the moving leader.
 
 use super::parameter::{Definition, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Follow the moving leader.
+/// FTML: follows the moving leader.
 ///
-/// With `q = clip(rescale * gradient + wd * w)`: `v = beta2 * v + (1 - beta2) * q^2`,
-/// `D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)`,
-/// `z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w`, then `d = D` and `w = -z / d`.
+/// With `q = clip(rescale * gradient + wd * w)` and update number `t`:
+/// - `v = beta2 * v + (1 - beta2) * q^2`
+/// - `D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)`
+/// - `z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w`
+/// - `d = D`, `w = -z / d`
 ///
-/// An update with learning rate 0 is skipped: weight, state and `t` do not change.
+/// With learning rate 0, an update changes neither weight nor state, and `t` does not count it.
 ///
 /// Source: Zheng and Kwok, "Follow the moving leader in deep learning", 2017.
 pub(super) const fn ftml<R: From<Ftml>>() -> Definition<R> {
@@ -62,7 +64,7 @@ scalars! {
         weight_decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,15 +1,16 @@
-//! Follow the regularized leader, per coordinate: sparse weights for linear models.
+//! FTRL: follows the regularized leader, per coordinate.
 
 use super::parameter::{Definition, Domain, Factory, LAZY_UPDATE, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Follow the regularized leader, per coordinate: sparse weights for linear models.
+/// FTRL: follows the regularized leader, per coordinate. Gives sparse weights of linear models.
 ///
-/// With `q = clip(rescale * gradient)`: `z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr`,
-/// `n = n + q^2`, and `w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)` where
-/// `|z| > lamda1`, else 0.
+/// With `q = clip(rescale * gradient)`:
+/// - `z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr`
+/// - `n = n + q^2`
+/// - `w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)` if `|z| > lamda1`, else 0
 ///
-/// An update with learning rate 0 is skipped: weight and state do not change.
+/// With learning rate 0, an update changes neither weight nor state.
 ///
 /// Source: `McMahan` and others, "Ad click prediction: a view from the trenches", 2013.
 pub(super) const fn ftrl<R: From<Ftrl>>() -> Definition<R> {
@@ -26,7 +27,7 @@ pub(super) const fn ftrl<R: From<Ftrl>>() -> Definition<R> {
                     "beta",
                     1.0,
                     Domain::NonNegative,
-                    "The greater, the smaller the first steps",
+                    "A larger value makes the first steps smaller",
                 ),
                 LAZY_UPDATE,
             ]
@@ -47,13 +48,13 @@ scalars! {
         learning_rate,
         /// Weight decay.
         weight_decay,
-        /// How large `z` must be for a weight other than 0.
+        /// The weight is 0 if the absolute value of `z` is not larger.
         lamda1,
-        /// Slows the first steps down.
+        /// A larger value makes the first steps smaller.
         beta,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
@@ -66,7 +67,7 @@ impl<A: Real> Step<A, 2> for Ftrl<A> {
         let z = z + q - (sum.sqrt() - n.sqrt()) * weight / self.learning_rate;
         let strength = (self.beta + sum.sqrt()) / self.learning_rate + self.weight_decay;
         let leader = (z.sign() * self.lamda1 - z) / strength;
-        // Written so that a NaN stays visible.
+        // The comparison is false for a NaN in `z`, so the weight becomes NaN and not 0.
         let weight = if z.abs() <= self.lamda1 { A::ZERO } else { leader };
         (weight, [z, sum])
     }

@@ -6,13 +6,13 @@ use super::step::{Real, Step, scalars};
 
 /// `GroupAdaGrad`: `AdaGrad` with one learning rate for each row of the weight.
 ///
-/// With `q = clip(rescale * gradient)`, and for each row of the weight, along its first axis:
-/// `h = h + mean(q^2)` over the row and `w = w - lr * (q / sqrt(h + epsilon) + wd * w)`.
+/// With `q = clip(rescale * gradient)`, for each row along the first axis:
+/// - `h = h + mean(q^2)`, with the mean over the row
+/// - `w = w - lr * (q / sqrt(h + epsilon) + wd * w)`
 ///
-/// Its state is one number for each row.
-///
-/// Source: the operator `group_adagrad_update` of Apache `MXNet` 1.9, without weight decay, after Duchi, Hazan
-/// and Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011.
+/// Source: the operator `group_adagrad_update` of Apache `MXNet` 1.9, which has no weight decay,
+/// after Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
+/// optimization", 2011.
 pub(super) const fn groupadagrad<R: From<GroupAdaGrad>>() -> Definition<R> {
     Definition {
         name: "groupadagrad",
@@ -36,17 +36,17 @@ pub(super) const fn groupadagrad<R: From<GroupAdaGrad>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalars of a step; the state is the sum of the mean squared gradients of a row.
+    /// The scalars of a step; the state is the sum of the mean squared gradients of each row.
     GroupAdaGrad<1> [RowZero] {
         /// Step size.
         learning_rate,
-        /// Keeps the quotient finite.
+        /// Added to the divisor to avoid division by 0.
         epsilon,
         /// Weight decay.
         weight_decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,22 +1,23 @@
-//! LAMB: Adam's direction with weight decay, scaled for each key by the norm of the weight.
+//! LAMB: Adam with weight decay that scales the step of each key by the norm of the weight.
 
 use super::layerwise::LayerFormula;
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// LAMB: Adam's direction with weight decay, scaled for each key by the norm of the weight.
+/// LAMB: Adam with weight decay that scales the step of each key by the norm of the weight.
 ///
-/// With `q = clip(rescale * gradient)`, `t` the number of the update and Euclidean norms over all elements
-/// of a key:
-/// `m = beta1 * m + (1 - beta1) * q`, `v = beta2 * v + (1 - beta2) * q^2`,
-/// `u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w` and
-/// `w = w - lr * |w| / |u| * u`.
+/// With `q = clip(rescale * gradient)`, update number `t` and Euclidean norms over all elements of a
+/// key:
+/// - `m = beta1 * m + (1 - beta1) * q`
+/// - `v = beta2 * v + (1 - beta2) * q^2`
+/// - `u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w`
+/// - `w = w - lr * |w| / |u| * u`
 ///
-/// `|w|` is first moved into the interval from `lower_bound` to `upper_bound`; if it or `|u|` is 0, the
-/// quotient is 1. Without `bias_correction` the divisors `1 - beta1^t` and `1 - beta2^t` are 1.
+/// `|w|` is first clamped to `lower_bound` and `upper_bound`. If `|w|` or `|u|` is 0, the quotient
+/// counts as 1. Without `bias_correction`, the divisors `1 - beta1^t` and `1 - beta2^t` are 1.
 ///
-/// Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", 2020,
-/// algorithm 2, with the options of `MXNet` 1.9.
+/// Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes",
+/// 2020, algorithm 2, with the options of `MXNet` 1.9.
 pub(super) const fn lamb<R: From<Lamb>>() -> Definition<R> {
     Definition {
         name: "lamb",
@@ -45,7 +46,7 @@ pub(super) const fn lamb<R: From<Lamb>>() -> Definition<R> {
                     "bias_correction",
                     1.0,
                     Domain::Flag,
-                    "Whether the means are corrected for starting at 0",
+                    "Whether to correct the bias of means that start at 0",
                 ),
             ]
         },
@@ -76,9 +77,9 @@ pub(super) const fn lamb<R: From<Lamb>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalars of a step; the state is the mean and the uncentred variance of the gradients.
+    /// The scalars of a step; the state is the mean gradient and the mean squared gradient.
     Lamb<2> [Zero, Zero] {
-        /// Step size; after the norms are known, the one of the key.
+        /// Step size. Once the norms are known, the step size of the key.
         learning_rate,
         /// Decay of the mean.
         beta1,
@@ -90,17 +91,17 @@ scalars! {
         rest2,
         /// `sqrt(1 - beta2^t) / (1 - beta1^t)`
         correction,
-        /// Keeps the quotient finite: `epsilon * sqrt(1 - beta2^t)`.
+        /// `epsilon * sqrt(1 - beta2^t)`
         epsilon,
         /// Weight decay.
         weight_decay,
-        /// Least norm of the weight; 0 for none.
+        /// Lower limit of the weight norm; 0 for none.
         lower_bound,
-        /// Largest norm of the weight; 0 for none.
+        /// Upper limit of the weight norm; 0 for none.
         upper_bound,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

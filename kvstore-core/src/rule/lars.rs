@@ -1,21 +1,24 @@
-//! LARS: gradient descent whose learning rate is scaled for each key by the norms of weight and gradient.
+//! LARS: gradient descent that scales the learning rate of each key by two norms.
 
 use super::layerwise::LayerFormula;
 use super::parameter::{Definition, Domain, Factory, KeyUpdate, Parameter};
 use super::sgd::{Sgd, SgdMomentum};
 use super::step::{Real, Step, scalars};
 
-/// LARS: gradient descent whose learning rate is scaled for each key by the norms of weight and gradient.
+/// LARS: gradient descent that scales the learning rate of each key by the norms of weight and
+/// gradient.
 ///
 /// With `q = clip(rescale * gradient)` and Euclidean norms over all elements of a key:
-/// `rate = lr * eta * |w| / (|rescale * gradient| + wd * |w| + epsilon)`, or `lr` if one of the norms is 0,
-/// `m = momentum * m - rate * wd * w - rate * q` and `w = w + m`.
+/// - `rate = lr * eta * |w| / (|rescale * gradient| + wd * |w| + epsilon)`, or `lr` if a norm is 0
+/// - `m = momentum * m - rate * wd * w - rate * q`
+/// - `w = w + m`
 ///
-/// Keys whose names end in `gamma`, `beta` or `bias` take `rate = lr`. With `momentum_correction`,
-/// `momentum` is multiplied by `lr` over that of the key's last update.
+/// Keys that end in `gamma`, `beta` or `bias` use `rate = lr`. With `momentum_correction`,
+/// `momentum` is multiplied by `lr` and divided by the `lr` of the key's last update.
 ///
-/// Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with the
-/// options of `MXNet` 1.9; the correction is from Goyal et al., "Accurate, large minibatch SGD", 2017.
+/// Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with
+/// the options of `MXNet` 1.9; the correction is from Goyal et al., "Accurate, large minibatch
+/// SGD", 2017.
 pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<SgdMomentum>>()
 -> Definition<R> {
     Definition {
@@ -31,7 +34,7 @@ pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<S
                     "eta",
                     0.001,
                     Domain::NonNegative,
-                    "Trust coefficient: norm of a step over the norm of the weight, at learning rate 1",
+                    "Trust coefficient: norm of a step over norm of the weight, at learning rate 1",
                 ),
                 Parameter::epsilon(0.0),
                 Parameter::new(
@@ -44,7 +47,7 @@ pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<S
         },
         rule: |update| {
             let [momentum, eta, epsilon, has_correction] = update.own();
-            // The option decides which formula is used: a corrected momentum may be 0 for one update.
+            // The option selects the formula, because a corrected momentum may be 0 for one update.
             let has_momentum = momentum != 0.0;
             let momentum = momentum * correction(update, has_correction != 0.0);
             let is_exempt =
@@ -72,10 +75,10 @@ pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<S
     }
 }
 
-/// Returns the learning rate over that of the last update of the key, and keeps it for the next one.
-/// Returns 1 if the last one was 0 or there has been no update.
+/// Returns the learning rate divided by that of the key's last update, and stores it for the next
+/// update. Returns 1 if the last learning rate was 0, or if there has been no update.
 fn correction(update: &mut KeyUpdate<'_>, is_on: bool) -> f64 {
-    // The kept number is 1 before the first update, then the negated learning rate.
+    // The stored number is 1 before the first update, then the negated learning rate.
     let last = -*update.momentum_product;
     *update.momentum_product = -update.learning_rate;
     if is_on && last > 0.0 { update.learning_rate / last } else { 1.0 }
@@ -84,17 +87,17 @@ fn correction(update: &mut KeyUpdate<'_>, is_on: bool) -> f64 {
 scalars! {
     /// The scalars of a step without momentum.
     Lars<0> [] {
-        /// Step size; after the norms are known, the one of the key.
+        /// Step size. Once the norms are known, the step size of the key.
         learning_rate,
         /// Weight decay.
         weight_decay,
-        /// Size of a step over the size of the weight.
+        /// Norm of a step divided by the norm of the weight, at learning rate 1.
         eta,
-        /// Keeps the quotient of the norms finite.
+        /// Added to the divisor of the norms.
         epsilon,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
@@ -102,24 +105,24 @@ scalars! {
 scalars! {
     /// The scalars of a step with momentum; the state is the momentum.
     LarsMomentum<1> [Zero] {
-        /// The share of the last change that is repeated.
+        /// The fraction of the last step that is added.
         momentum,
-        /// Step size; after the norms are known, the one of the key.
+        /// Step size. Once the norms are known, the step size of the key.
         learning_rate,
         /// Weight decay.
         weight_decay,
-        /// Size of a step over the size of the weight.
+        /// Norm of a step divided by the norm of the weight, at learning rate 1.
         eta,
-        /// Keeps the quotient of the norms finite.
+        /// Added to the divisor of the norms.
         epsilon,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
 
-/// Returns the learning rate over that of the optimizer.
+/// Returns the factor on the learning rate of the optimizer.
 fn ratio([weight, gradient]: [f64; 2], eta: f64, weight_decay: f64, epsilon: f64) -> f64 {
     if weight > 0.0 && gradient > 0.0 {
         eta * weight / (gradient + weight_decay * weight + epsilon)

@@ -1,4 +1,4 @@
-//! [`LayerFormula`]: a formula with a scalar that depends on all elements of a key.
+//! [`LayerFormula`]: a formula that needs norms over all elements of a key.
 
 use super::step::Real;
 use super::{Rule, UpdateRule};
@@ -7,10 +7,10 @@ use super::{Rule, UpdateRule};
 ///
 /// A backend first calls [`LayerFormula::measure`] for every element and sums the squares, as
 /// [`norm`](crate::norm) describes. [`LayerFormula::with_norms`] then folds the norms into the
-/// scalars, and the step is like any other. The first pass only reads, so it may fail without harm; state
-/// that the step changes is computed twice instead.
+/// scalars, and the step runs like that of any other formula. The first pass only reads, so its
+/// failure changes nothing. The price is that the new state is computed twice.
 pub trait LayerFormula<const N: usize>: Rule<N> {
-    /// Returns the two numbers of an element whose norms are needed.
+    /// Returns the two numbers of an element that the two norms are computed from.
     fn measure<A: Real>(
         step: &Self::RoundedStep<A>,
         weight: A,
@@ -23,12 +23,12 @@ pub trait LayerFormula<const N: usize>: Rule<N> {
     fn with_norms(self, norms: [f64; 2]) -> Self;
 }
 
-/// Code that is generic over the type of a layer-wise rule; see [`UpdateRule::visit_layerwise`].
+/// A generic function over the types of layer-wise rules. See [`UpdateRule::visit_layerwise`].
 pub trait LayerVisitor {
-    /// What the visit returns.
+    /// The result of the visit.
     type Output;
 
-    /// Is called with the type of the rule.
+    /// Runs with the type of the rule.
     fn visit<R: LayerFormula<N>, const N: usize>(self) -> Self::Output;
 }
 

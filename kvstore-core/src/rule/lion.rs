@@ -6,11 +6,12 @@ use super::step::{Real, Step, scalars};
 /// Lion: steps of one size, in the direction of the sign of a mean gradient.
 ///
 /// With `q = clip(rescale * gradient)`:
-/// `c = beta1 * m + (1 - beta1) * q`, `w = w - lr * (sign(c) + wd * w)` and
-/// `m = beta2 * m + (1 - beta2) * q`.
+/// - `c = beta1 * m + (1 - beta1) * q`
+/// - `w = w - lr * (sign(c) + wd * w)`
+/// - `m = beta2 * m + (1 - beta2) * q`
 ///
-/// Its state is half of Adam's. The authors recommend a third to a tenth of the learning rate of
-/// `AdamW`, and a weight decay that is as much larger.
+/// The state is half of Adam's. The authors recommend a third to a tenth of the learning rate of
+/// `AdamW`, and a weight decay that is larger by the same factor.
 ///
 /// Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2.
 pub(super) const fn lion<R: From<Lion>>() -> Definition<R> {
@@ -26,14 +27,9 @@ pub(super) const fn lion<R: From<Lion>>() -> Definition<R> {
                     "beta1",
                     0.9,
                     Domain::Fraction,
-                    "The share of the mean in the direction of a step, beside the gradient",
+                    "Weight of the mean gradient in the direction of a step",
                 ),
-                Parameter::new(
-                    "beta2",
-                    0.99,
-                    Domain::Fraction,
-                    "Decay of the mean of the gradients",
-                ),
+                Parameter::new("beta2", 0.99, Domain::Fraction, "Decay of the mean gradient"),
             ]
         },
         rule: |update| {
@@ -54,11 +50,11 @@ pub(super) const fn lion<R: From<Lion>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalars of a step; the state is the mean of the gradients.
+    /// The scalars of a step; the state is the mean gradient.
     Lion<1> [Zero] {
         /// Step size.
         learning_rate,
-        /// The share of the mean in the direction.
+        /// Weight of the mean gradient in the direction of a step.
         beta1,
         /// `1 - beta1`
         rest1,
@@ -70,7 +66,7 @@ scalars! {
         keep,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,16 +1,17 @@
-//! Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+//! Nadam: Adam with Nesterov momentum that grows on a schedule.
 
 use super::parameter::{Definition, Domain, Factory, KeyUpdate, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+/// Nadam: Adam with Nesterov momentum that grows on a schedule.
 ///
-/// With `q = clip(rescale * gradient + wd * w)`, `t` the number of the update and
-/// `f(t) = beta1 * (1 - 0.5 * 0.96^(t * schedule_decay))`; `S` is the product of `f(1) .. f(t)` and
+/// With `q = clip(rescale * gradient + wd * w)`, update number `t`,
+/// `f(t) = beta1 * (1 - 0.5 * 0.96^(t * schedule_decay))`, `S = f(1) * .. * f(t)` and
 /// `S' = S * f(t + 1)`:
-/// `m = beta1 * m + (1 - beta1) * q`, `v = beta2 * v + (1 - beta2) * q^2` and
-/// `w = w - lr * ((1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')) /
-/// (sqrt(v / (1 - beta2^t)) + epsilon)`.
+/// - `m = beta1 * m + (1 - beta1) * q`
+/// - `v = beta2 * v + (1 - beta2) * q^2`
+/// - `d = (1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')`
+/// - `w = w - lr * d / (sqrt(v / (1 - beta2^t)) + epsilon)`
 ///
 /// Source: Dozat, "Incorporating Nesterov momentum into Adam", 2016.
 pub(super) const fn nadam<R: From<Nadam>>() -> Definition<R> {
@@ -29,7 +30,7 @@ pub(super) const fn nadam<R: From<Nadam>>() -> Definition<R> {
                     "schedule_decay",
                     0.004,
                     Domain::NonNegative,
-                    "How fast the momentum approaches `beta1`",
+                    "Speed at which the momentum approaches `beta1`",
                 ),
             ]
         },
@@ -62,7 +63,7 @@ pub(super) const fn nadam<R: From<Nadam>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalars of a step; the state is the mean and the uncentred variance of the gradients.
+    /// The scalars of a step; the state is the mean gradient and the mean squared gradient.
     Nadam<2> [Zero, Zero] {
         /// Step size.
         learning_rate,
@@ -80,13 +81,13 @@ scalars! {
         rest2,
         /// `1 - beta2^t`
         correction,
-        /// Keeps the quotient finite.
+        /// Added to the divisor to avoid division by 0.
         epsilon,
         /// Weight decay.
         weight_decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

@@ -1,14 +1,17 @@
-//! Nesterov's accelerated gradient, in two forms that differ in what momentum keeps.
+//! Nesterov's accelerated gradient, in two variants that define the momentum differently.
 
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::sgd::Sgd;
 use super::step::{Real, Step, scalars};
 
-/// Nesterov's accelerated gradient as an operator of `MXNet` computes it.
+/// Nesterov's accelerated gradient, as the operator of `MXNet` computes it.
 ///
-/// With `q = clip(rescale * gradient)`: `m = momentum * m`, then
-/// `w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))` and `m = m - lr * (q + wd * w')`, with the
-/// new weight in the last term. Without momentum it is gradient descent.
+/// With `q = clip(rescale * gradient)` and the new weight `w'`:
+/// - `m = momentum * m`
+/// - `w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))`
+/// - `m = m - lr * (q + wd * w')`
+///
+/// Without momentum, the step is that of `sgd`.
 ///
 /// Source: the operator `nag_mom_update` of Apache `MXNet` 1.9.
 pub(super) const fn nag<R: From<Sgd> + From<Nag>>() -> Definition<R> {
@@ -33,13 +36,16 @@ pub(super) const fn nag<R: From<Sgd> + From<Nag>>() -> Definition<R> {
     }
 }
 
-/// Nesterov's accelerated gradient as most libraries compute it.
+/// Nesterov's accelerated gradient, as most libraries compute it.
 ///
-/// With `q = clip(rescale * gradient)` and `r = q + wd * w`: `m = momentum * m + r` and
-/// `w = w - lr * (r + momentum * m)`. Without momentum it is gradient descent.
+/// With `q = clip(rescale * gradient)` and `r = q + wd * w`:
+/// - `m = momentum * m + r`
+/// - `w = w - lr * (r + momentum * m)`
 ///
-/// Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum in
-/// deep learning", 2013.
+/// Without momentum, the step is that of `sgd`.
+///
+/// Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum
+/// in deep learning", 2013.
 pub(super) const fn nesterov<R: From<Sgd> + From<Nesterov>>() -> Definition<R> {
     Definition {
         name: "nesterov",
@@ -52,7 +58,7 @@ pub(super) const fn nesterov<R: From<Sgd> + From<Nesterov>>() -> Definition<R> {
                 "momentum",
                 0.0,
                 Domain::Any,
-                "The share of the last gradients that is kept; 0 for none",
+                "Decay of the sum of gradients; 0 for no momentum",
             )]
         },
         rule: |update| {
@@ -70,7 +76,7 @@ pub(super) const fn nesterov<R: From<Sgd> + From<Nesterov>>() -> Definition<R> {
 scalars! {
     /// The scalars of `nag`; the state is the momentum.
     Nag<1> [Zero] {
-        /// The share of the last change that is repeated.
+        /// The fraction of the last step that is added.
         momentum,
         /// `momentum + 1`
         ahead,
@@ -80,7 +86,7 @@ scalars! {
         decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
@@ -88,7 +94,7 @@ scalars! {
 scalars! {
     /// The scalars of `nesterov`; the state is the momentum.
     Nesterov<1> [Zero] {
-        /// The share of the last gradients that is kept.
+        /// Decay of the sum of gradients.
         momentum,
         /// Step size.
         learning_rate,
@@ -96,7 +102,7 @@ scalars! {
         weight_decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

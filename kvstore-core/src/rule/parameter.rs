@@ -1,25 +1,27 @@
-//! Hyper-parameters by name: what an optimizer has, and which values it takes.
+//! The definition of an optimizer, and its hyper-parameters with their valid values.
 
 use crate::types::Key;
 
-/// An optimizer: its names, its hyper-parameters, and the function that folds them into a rule `R`.
+/// The definition of an optimizer: its names, its hyper-parameters, and the function that folds
+/// them into a rule `R`.
 ///
-/// The documentation of the function that returns a definition becomes that of the constructors in
-/// every language: a title, the formula, and its source. In it `lr` is the learning rate, `rescale`
-/// is `rescale_grad`, and `clip` bounds every element by `clip_gradient`.
+/// `make kernels` copies the documentation of the function that returns a definition to the
+/// constructors of every language and to the manual: a title, the formula, and its source. In the
+/// formula, `lr` is the learning rate, `rescale` is `rescale_grad`, and `clip` clamps every element
+/// to plus or minus `clip_gradient`.
 #[derive(Debug)]
 pub struct Definition<R: 'static> {
-    /// The name by which [`Optimizer::new`](crate::optimizer::Optimizer::new) finds it.
+    /// The name for [`Optimizer::new`](crate::optimizer::Optimizer::new).
     pub name: &'static str,
-    /// The name of its class, for languages that have one for each optimizer.
+    /// The name of its class, in languages with a class for each optimizer.
     pub class: &'static str,
-    /// The method that returns it, for languages that have one for each optimizer.
+    /// The method that returns it, in languages with a method for each optimizer.
     pub factory: Factory,
     /// The default of `learning_rate`.
     pub learning_rate: f64,
     /// The default of `wd`.
     pub weight_decay: f64,
-    /// The hyper-parameters that not every optimizer has.
+    /// The hyper-parameters that [`COMMON`] does not have.
     pub own: &'static [Parameter],
     /// Folds the hyper-parameters of one update of one key into a rule.
     pub(crate) rule: fn(&mut KeyUpdate<'_>) -> R,
@@ -42,20 +44,20 @@ impl<R> Definition<R> {
 pub struct Factory {
     /// Its name in camel case.
     pub name: &'static str,
-    /// Defaults that differ from those of the definition, because those of `MXNet`'s factories do.
+    /// Defaults that differ from those of the definition, as in the factories of `MXNet`.
     pub defaults: &'static [(&'static str, f64)],
 }
 
-/// A hyper-parameter: its name, its default, the values it takes and what it is.
+/// A hyper-parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
     /// The name.
     pub name: &'static str,
     /// The default.
     pub default: f64,
-    /// The values it takes.
+    /// The valid values.
     pub domain: Domain,
-    /// What it is, without a full stop.
+    /// A description, without a full stop.
     pub about: &'static str,
 }
 
@@ -70,31 +72,31 @@ impl Parameter {
     }
 
     pub(crate) const fn momentum(default: f64) -> Self {
-        let about = "The share of the last step that is kept; 0 for none";
+        let about = "Fraction of the last step that is added; 0 for no momentum";
         Self::new("momentum", default, Domain::Any, about)
     }
 
     pub(crate) const fn beta1(default: f64) -> Self {
-        Self::new("beta1", default, Domain::Fraction, "Decay of the mean of the gradients")
+        Self::new("beta1", default, Domain::Fraction, "Decay of the mean gradient")
     }
 
     pub(crate) const fn beta2(default: f64) -> Self {
-        Self::new("beta2", default, Domain::Fraction, "Decay of the mean of their squares")
+        Self::new("beta2", default, Domain::Fraction, "Decay of the mean squared gradient")
     }
 
     pub(crate) const fn epsilon(default: f64) -> Self {
-        let about = "Is added so that the quotient is finite";
+        let about = "Added to the divisor to avoid division by 0";
         Self::new("epsilon", default, Domain::NonNegative, about)
     }
 }
 
-/// The hyper-parameters that every optimizer has; the defaults of the first two are its own.
+/// The hyper-parameters of every optimizer. A definition sets the defaults of the first two.
 pub const COMMON: [Parameter; 5] = [
     Parameter::new(
         "learning_rate",
         0.0,
         Domain::NonNegative,
-        "Size of a step; with a schedule, where that starts",
+        "Step size; with a schedule, its base",
     ),
     Parameter::new("wd", 0.0, Domain::Any, "Weight decay"),
     Parameter::new("rescale_grad", 1.0, Domain::Any, "Factor on the gradient"),
@@ -104,40 +106,36 @@ pub const COMMON: [Parameter; 5] = [
         Domain::NonNegative,
         "Bound on each element of the rescaled gradient; 0 for none",
     ),
-    Parameter::new(
-        "begin_num_update",
-        0.0,
-        Domain::Count,
-        "How many updates a key is taken to have had before",
-    ),
+    Parameter::new("begin_num_update", 0.0, Domain::Count, "Update count that keys start with"),
 ];
 
-/// Whether a gradient of rows changes weight and state in those rows only. `MXNet` 1.9 has it as an argument
-/// of `sgd` and `adam`, with this default, and does so always with `adagrad` and `ftrl`.
+/// Whether a row-sparse gradient changes only its own rows. In `MXNet` 1.9, `sgd` and `adam` have
+/// this argument with this default, and `adagrad` and `ftrl` always do so.
 pub(crate) const LAZY_UPDATE: Parameter = Parameter::new(
     "lazy_update",
     1.0,
     Domain::Flag,
-    "Whether a gradient of some rows changes weight and state in those rows only; otherwise the other rows count as 0",
+    "Whether a row-sparse gradient changes only its own rows of weight and state; otherwise missing \
+     rows count as 0",
 );
 
-/// Where the weight decay enters.
+/// Whether weight decay is decoupled from the gradient.
 pub(crate) const DECOUPLED_WD: Parameter = Parameter::new(
     "decoupled_wd",
     0.0,
     Domain::Flag,
-    "Whether the weight decay is subtracted from the weight, and not part of the gradient",
+    "Whether weight decay is subtracted from the weight instead of added to the gradient",
 );
 
-/// The place of epsilon in the divisor.
+/// Where the divisor contains epsilon.
 pub(crate) const PYTORCH_EPSILON: Parameter = Parameter::new(
     "pytorch_epsilon",
     0.0,
     Domain::Flag,
-    "Whether epsilon is added after the square root and the bias correction, as `PyTorch` does",
+    "Whether epsilon is added after the square root and the bias correction, as by `PyTorch`",
 );
 
-/// The values that a hyper-parameter takes, all of them finite.
+/// The valid values of a hyper-parameter. All are finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// Any number.
@@ -148,12 +146,12 @@ pub enum Domain {
     Fraction,
     /// 0 or 1.
     Flag,
-    /// A whole number of at most 53 bits.
+    /// An integer from 0 to 2^53.
     Count,
 }
 
 impl Domain {
-    /// Returns whether the value is one of them.
+    /// Returns whether the value is valid.
     pub fn holds(self, value: f64) -> bool {
         value.is_finite()
             && match self {
@@ -167,7 +165,7 @@ impl Domain {
             }
     }
 
-    /// Returns what they are, for a message.
+    /// Returns a description for error messages.
     pub fn description(self) -> &'static str {
         match self {
             Self::Any => "a finite number",
@@ -185,22 +183,22 @@ pub(crate) struct KeyUpdate<'a> {
     pub(crate) key: &'a Key,
     /// The number of this update of the key, from 1.
     pub(crate) count: u64,
-    /// Scheduled, and multiplied for the key.
+    /// From the schedule, multiplied by the factor of the key.
     pub(crate) learning_rate: f64,
-    /// Multiplied for the key.
+    /// Multiplied by the factor of the key.
     pub(crate) weight_decay: f64,
     pub(crate) rescale: f64,
-    /// Infinite when gradients are not clipped.
+    /// Infinite if gradients are not clipped.
     pub(crate) clip: f64,
     /// A scalar that an optimizer keeps for each key, initially 1. Nadam: the product of its
-    /// momentum factors. FTML: 1 plus the number of skipped updates. LARS: the negated learning rate
-    /// of the last update.
+    /// momentum factors. FTML: 1 plus the number of skipped updates. LARS: the negated learning
+    /// rate of the last update.
     pub(crate) momentum_product: &'a mut f64,
     pub(crate) own: &'a [f64],
 }
 
 impl KeyUpdate<'_> {
-    /// Returns the optimizer's own hyper-parameters in the order of their definition.
+    /// Returns the values of [`Definition::own`], in the same order.
     pub(crate) fn own<const N: usize>(&self) -> [f64; N] {
         debug_assert_eq!(self.own.len(), N, "as many as are defined");
         std::array::from_fn(|index| self.own.get(index).copied().unwrap_or_default())
@@ -233,7 +231,7 @@ impl KeyUpdate<'_> {
     }
 
     /// Returns `base^(count + shift)`.
-    #[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53")]
+    #[allow(clippy::cast_precision_loss, reason = "no count reaches 2^53")]
     pub(crate) fn power(&self, base: f64, shift: i32) -> f64 {
         // Not `powf`: the system's mathematics library differs from machine to machine.
         libm::pow(base, self.count as f64 + f64::from(shift))

@@ -1,19 +1,19 @@
-//! `RMSProp`: steps divided by the root of the mean squared gradient, plain or centered.
+//! `RMSProp`, plain or centered.
 
 use super::parameter::{DECOUPLED_WD, Definition, Domain, Factory, PYTORCH_EPSILON, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// `RMSProp`: steps divided by the root of the mean squared gradient, plain or centered.
+/// `RMSProp`: divides the gradient by the root of the mean squared gradient, plain or centered.
 ///
 /// With `q = clip(rescale * gradient + wd * w)` and `n = gamma1 * n + (1 - gamma1) * q^2`:
-/// - plain `w = w - lr * q / sqrt(n + epsilon)`;
-/// - centered also `G = gamma1 * G + (1 - gamma1) * q`,
-///   `d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon)` and `w = w + d`. The variance `n - G^2`
-///   counts as 0 when rounding makes it negative.
+/// - plain: `w = w - lr * q / sqrt(n + epsilon)`
+/// - centered: `G = gamma1 * G + (1 - gamma1) * q`,
+///   `d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon)`, `w = w + d`; a negative `n - G^2` counts
+///   as 0
 ///
-/// With `decoupled_wd` the weight decay does not enter `q`: `wd * w` is added to the quotient
-/// instead. With `clip_weights` above 0 the new weight is moved into that bound. With `pytorch_epsilon`
-/// epsilon is added to the root, not under it.
+/// With `decoupled_wd`, `wd * w` is added to the quotient, and not part of `q`. With `clip_weights`
+/// above 0, the new weight is clipped. With `pytorch_epsilon`, epsilon is added to the root, not
+/// under it.
 ///
 /// Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
 /// "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
@@ -39,20 +39,20 @@ pub(super) const fn rmsprop<R: From<RmsProp> + From<RmsPropCentered>>() -> Defin
                     "gamma1",
                     0.9,
                     Domain::Fraction,
-                    "Decay of the means of the gradients and of their squares",
+                    "Decay of the mean gradient and the mean squared gradient",
                 ),
                 Parameter::new(
                     "gamma2",
                     0.9,
                     Domain::Any,
-                    "The share of the last step that is kept, if `centered`",
+                    "Fraction of the last step that is added, if `centered`",
                 ),
                 Parameter::epsilon(1e-8),
                 Parameter::new(
                     "centered",
                     0.0,
                     Domain::Flag,
-                    "Whether the mean of the gradients is subtracted: the form of Graves",
+                    "Whether the mean gradient is subtracted, as by Graves",
                 ),
                 Parameter::new(
                     "clip_weights",
@@ -112,7 +112,7 @@ pub(super) const fn rmsprop<R: From<RmsProp> + From<RmsPropCentered>>() -> Defin
 }
 
 scalars! {
-    /// The scalars of the plain step; the state is the mean of the squared gradients.
+    /// The scalars of the plain step; the state is the mean squared gradient.
     RmsProp<1> [Zero] {
         /// Decay of the mean.
         gamma1,
@@ -120,17 +120,17 @@ scalars! {
         rest,
         /// Step size.
         learning_rate,
-        /// Keeps the quotient finite: epsilon under the root.
+        /// Epsilon, if it is added under the root.
         epsilon_under,
-        /// Keeps the quotient finite: epsilon beside the root.
+        /// Epsilon, if it is added to the root.
         epsilon_beside,
-        /// Weight decay that is part of the gradient.
+        /// Weight decay that is added to the gradient.
         weight_decay,
-        /// Weight decay beside the gradient.
+        /// Decoupled weight decay.
         decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
         /// Bound on the weight.
         clip_weights,
@@ -138,28 +138,28 @@ scalars! {
 }
 
 scalars! {
-    /// The scalars of the centered step; the state is the mean of the squared gradients, their
-    /// mean, and the last change.
+    /// The scalars of the centered step; the state is the mean squared gradient, the mean gradient
+    /// and the last step.
     RmsPropCentered<3> [Zero, Zero, Zero] {
         /// Decay of the means.
         gamma1,
         /// `1 - gamma1`
         rest,
-        /// The share of the last change that is repeated.
+        /// The fraction of the last step that is added.
         gamma2,
         /// Step size.
         learning_rate,
-        /// Keeps the quotient finite: epsilon under the root.
+        /// Epsilon, if it is added under the root.
         epsilon_under,
-        /// Keeps the quotient finite: epsilon beside the root.
+        /// Epsilon, if it is added to the root.
         epsilon_beside,
-        /// Weight decay that is part of the gradient.
+        /// Weight decay that is added to the gradient.
         weight_decay,
-        /// Weight decay beside the gradient.
+        /// Decoupled weight decay.
         decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
         /// Bound on the weight.
         clip_weights,

@@ -1,13 +1,13 @@
-//! Stochastic gradient descent, with and without momentum.
+//! Stochastic gradient descent, with or without momentum.
 
 use super::parameter::{Definition, Factory, KeyUpdate, LAZY_UPDATE, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Stochastic gradient descent, with and without momentum.
+/// Stochastic gradient descent, with or without momentum.
 ///
 /// With `q = clip(rescale * gradient)`:
-/// - without momentum `w = (1 - lr * wd) * w - lr * q`;
-/// - with momentum `m = momentum * m - lr * wd * w - lr * q` and `w = w + m`.
+/// - without momentum: `w = (1 - lr * wd) * w - lr * q`
+/// - with momentum: `m = momentum * m - lr * wd * w - lr * q`, `w = w + m`
 ///
 /// Source: the operators `sgd_update` and `sgd_mom_update` of Apache `MXNet` 1.9.
 pub(super) const fn sgd<R: From<Sgd> + From<SgdMomentum>>() -> Definition<R> {
@@ -38,7 +38,7 @@ scalars! {
         learning_rate,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
@@ -46,7 +46,7 @@ scalars! {
 scalars! {
     /// The scalars of a step with momentum; the state is the momentum.
     SgdMomentum<1> [Zero] {
-        /// The share of the last change that is repeated.
+        /// The fraction of the last step that is added.
         momentum,
         /// `lr * wd`
         decay,
@@ -54,7 +54,7 @@ scalars! {
         learning_rate,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

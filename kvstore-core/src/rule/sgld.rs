@@ -1,17 +1,18 @@
-//! Stochastic gradient Langevin dynamics: gradient descent with noise, so that the weights become
-//! samples of the posterior.
+//! Stochastic gradient Langevin dynamics: gradient descent with noise.
 
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Formula, Initial, MAX_SCALARS, Real, Step, padded};
 use crate::noise::standard_normal;
 use crate::types::Key;
 
-/// Stochastic gradient Langevin dynamics: gradient descent with noise, so that the weights become
-/// samples of the posterior.
+/// Stochastic gradient Langevin dynamics: gradient descent with noise, which samples the posterior
+/// of the weights.
 ///
-/// With `q = clip(rescale * gradient)`: `w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e`, where `e` is
-/// standard normal. The noise is a function of the hyper-parameter `seed`, the key, the number of
-/// the update and the element's index, so it does not depend on threads or on other keys.
+/// With `q = clip(rescale * gradient)` and standard normal noise `e`:
+/// - `w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e`
+///
+/// The noise depends only on `seed`, the key, the number of the update and the index of the
+/// element.
 ///
 /// Source: Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics", 2011.
 pub(super) const fn sgld<R: From<Sgld>>() -> Definition<R> {
@@ -21,7 +22,7 @@ pub(super) const fn sgld<R: From<Sgld>>() -> Definition<R> {
         factory: Factory { name: "sgld", defaults: &[("wd", 1e-4)] },
         learning_rate: 0.01,
         weight_decay: 0.0,
-        own: const { &[Parameter::new("seed", 0.0, Domain::Count, "Chooses the noise")] },
+        own: const { &[Parameter::new("seed", 0.0, Domain::Count, "Seed of the noise")] },
         rule: |update| {
             let [seed] = update.own();
             Sgld {
@@ -49,9 +50,9 @@ pub struct Sgld<A = f64> {
     pub deviation: A,
     /// Factor on the gradient.
     pub rescale: A,
-    /// Bound on the rescaled gradient.
+    /// Bound on each element of the rescaled gradient.
     pub clip: A,
-    /// The key of the random number generator: seed and key of the store.
+    /// The key of the random number generator, from `seed` and the key of the store.
     pub stream: [u32; 2],
     /// The number of the update, part of the generator's counter.
     pub count: u64,
@@ -90,8 +91,9 @@ impl<A: Real> Step<A, 0> for Sgld<A> {
     }
 }
 
-/// Returns the generator's key: a hash of the store's key (FNV-1a, 64 bits), offset by the seed.
-#[allow(clippy::cast_possible_truncation, reason = "each half is taken on purpose")]
+/// Returns the key of the generator: the hash of the store's key (FNV-1a, 64 bits), offset by the
+/// seed.
+#[allow(clippy::cast_possible_truncation, reason = "each half is used")]
 #[allow(clippy::cast_sign_loss, reason = "the seed is a whole number of at least 0")]
 fn stream(seed: f64, key: &Key) -> [u32; 2] {
     let hash = key.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -1,14 +1,14 @@
-//! Signum: steps of one size, in the direction of the momentum's sign.
+//! Signum: steps of one size, in the direction of the sign of the momentum.
 
 use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Real, Step, scalars};
 
-/// Signum: steps of one size, in the direction of the momentum's sign.
+/// Signum: steps of one size, in the direction of the sign of the momentum.
 ///
 /// With `q = clip(rescale * gradient)`:
-/// - with momentum `m = momentum * m - (1 - momentum) * (q + wd * w)` and
-///   `w = (1 - lr * wd_lh) * w + lr * sign(m)`;
-/// - without `w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)`.
+/// - with momentum: `m = momentum * m - (1 - momentum) * (q + wd * w)`,
+///   `w = (1 - lr * wd_lh) * w + lr * sign(m)`
+/// - without momentum: `w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)`
 ///
 /// Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for
 /// non-convex problems", 2018.
@@ -25,14 +25,9 @@ pub(super) const fn signum<R: From<SignSgd> + From<Signum>>() -> Definition<R> {
                     "momentum",
                     0.9,
                     Domain::Any,
-                    "The share of the last momentum that is kept; with 0 the step has the sign of the gradient",
+                    "Decay of the momentum; if 0, the step uses the sign of the gradient",
                 ),
-                Parameter::new(
-                    "wd_lh",
-                    0.0,
-                    Domain::NonNegative,
-                    "Weight decay beside the gradient",
-                ),
+                Parameter::new("wd_lh", 0.0, Domain::NonNegative, "Decoupled weight decay"),
             ]
         },
         rule: |update| {
@@ -52,7 +47,7 @@ pub(super) const fn signum<R: From<SignSgd> + From<Signum>>() -> Definition<R> {
 scalars! {
     /// The scalars of a step with momentum, which is the state.
     Signum<1> [Zero] {
-        /// The share of the old momentum.
+        /// Decay of the momentum.
         momentum,
         /// `1 - momentum`
         rest,
@@ -60,11 +55,11 @@ scalars! {
         keep,
         /// Step size.
         learning_rate,
-        /// Weight decay that is part of the gradient.
+        /// Weight decay that is added to the gradient.
         weight_decay,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }
@@ -78,7 +73,7 @@ scalars! {
         learning_rate,
         /// Factor on the gradient.
         rescale,
-        /// Bound on the rescaled gradient.
+        /// Bound on each element of the rescaled gradient.
         clip,
     }
 }

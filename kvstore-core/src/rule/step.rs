@@ -1,10 +1,10 @@
-//! [`Step`], the formula of one element, and [`Formula`], its scalars.
+//! [`Step`]: the formula for one element. [`Formula`]: its scalars.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::types::Element;
 
-/// A float that optimizer arithmetic runs in: `f32` or `f64`.
+/// A floating-point type of optimizer arithmetic: `f32` or `f64`.
 pub trait Real:
     Element
     + Add<Output = Self>
@@ -25,7 +25,7 @@ pub trait Real:
     #[must_use]
     fn abs(self) -> Self;
 
-    /// Returns the number moved into `[-bound, bound]`; NaN stays.
+    /// Clamps to `[-bound, bound]`. NaN stays NaN.
     #[inline]
     #[must_use]
     fn clip(self, bound: Self) -> Self {
@@ -33,7 +33,7 @@ pub trait Real:
         if below < -bound { -bound } else { below }
     }
 
-    /// Returns -1, 0 or 1; 0 for NaN.
+    /// Returns -1, 0 or 1. Returns 0 for NaN.
     #[inline]
     #[must_use]
     fn sign(self) -> Self {
@@ -64,39 +64,40 @@ real!(f64);
 
 /// The formula of an optimizer for one element with `N` numbers of state.
 ///
-/// Backends evaluate it in exactly this order of operations, without fused multiply-adds.
+/// Backends evaluate it in exactly this order of operations, without fused multiply-adds, so that
+/// all of them compute the same bits.
 pub trait Step<A: Real, const N: usize>: Copy + Send + Sync {
-    /// Returns the new weight and state of the element with this index.
+    /// Returns the new weight and the new state of the element at `index`.
     fn apply(&self, index: u64, weight: A, state: [A; N], gradient: A) -> (A, [A; N]);
 }
 
-/// What a number of state is before the first update.
+/// The initial value of a number of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initial {
     /// 0.
     Zero,
     /// A copy of the weight.
     Weight,
-    /// 0, one number for each row of the weight.
+    /// 0, with one number for each row of the weight.
     RowZero,
 }
 
 /// The scalars of a formula with `N` numbers of state per element, as `f64`.
 pub trait Formula<const N: usize>: Sized {
-    /// The formula with its scalars rounded to the arithmetic `A`.
+    /// The formula with its scalars rounded to `A`.
     type RoundedStep<A: Real>: Step<A, N>;
 
-    /// What each number of state is before the first update.
+    /// The initial value of each number of state.
     const INITIAL: [Initial; N];
 
-    /// Returns the formula in one arithmetic: every scalar is rounded once.
+    /// Rounds each scalar once, to `A`.
     fn round<A: Real>(&self) -> Self::RoundedStep<A>;
 
-    /// Returns the scalars in the order of the fields, and zeros behind them.
+    /// Returns the scalars in the order of the fields, padded with zeros.
     fn scalars(&self) -> [f64; MAX_SCALARS];
 }
 
-/// Declares the scalars of a formula: the struct, and how they are rounded.
+/// Declares a struct with the scalars of a formula, and implements [`Formula`] for it.
 macro_rules! scalars {
     (
         $(#[$doc:meta])*
@@ -126,7 +127,7 @@ macro_rules! scalars {
 }
 pub(super) use scalars;
 
-/// Returns the numbers with zeros behind them.
+/// Returns the numbers, padded with zeros.
 pub(super) fn padded<const N: usize>(numbers: [f64; N]) -> [f64; MAX_SCALARS] {
     const { assert!(N <= MAX_SCALARS, "a rule has more scalars") };
     let mut all = [0.0; MAX_SCALARS];
@@ -136,8 +137,8 @@ pub(super) fn padded<const N: usize>(numbers: [f64; N]) -> [f64; MAX_SCALARS] {
     all
 }
 
-/// The most numbers of state that a rule has, a master copy of the weight counted.
+/// The largest number of state tensors of a rule, including a master copy of the weight.
 pub const MAX_STATES: usize = 4;
 
-/// The most scalars that a rule has.
+/// The largest number of scalars of a rule.
 pub const MAX_SCALARS: usize = 12;

@@ -1,10 +1,13 @@
-//! The optimizer `test`: `w = w + rescale * gradient`, and the state is the new weight. For programs
-//! that try out a store.
+//! The optimizer `test`, for programs that test a store.
 
 use super::parameter::{Definition, Factory};
 use super::step::{Real, Step, scalars};
 
-/// `w = w + rescale * gradient`, and the state is the new weight. It exists to test programs.
+/// Adds the rescaled gradient to the weight. Exists to test programs.
+///
+/// - `w = w + rescale * gradient`
+///
+/// The state is the new weight.
 pub(super) const fn test<R: From<Test>>() -> Definition<R> {
     Definition {
         name: "test",
@@ -18,7 +21,7 @@ pub(super) const fn test<R: From<Test>>() -> Definition<R> {
 }
 
 scalars! {
-    /// The scalar of a step; the state is the weight after it.
+    /// The scalar of a step; the state is the new weight.
     Test<1> [Zero] {
         /// Factor on the gradient.
         rescale,

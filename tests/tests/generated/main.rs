@@ -59,5 +59,5 @@ fn constructors_and_manual_match_the_definitions() {
         "clojure/src/main/clojure/dev/kvstore/impl/optimizers.clj",
         &clojure::namespace(&optimizers),
     );
-    check("docs/optimizers.md", &manual::page(&optimizers, &formulas::formulas()));
+    check("docs/reference/optimizers.md", &manual::page(&optimizers, &formulas::formulas()));
 }

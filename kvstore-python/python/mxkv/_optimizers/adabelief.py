@@ -13,21 +13,23 @@ if TYPE_CHECKING:
 
 
 class AdaBelief(Named):
-    """AdaBelief: Adam with the variance of the gradient around its mean, so that a gradient as it was
-    expected makes a large step.
+    """AdaBelief: Adam with the variance of the gradient around its mean, so an expected gradient
+    makes a large step.
 
-    With ``q = clip(rescale * gradient)`` and ``t`` the number of the update: ``m = beta1 * m + (1 - beta1) *
-    q``, ``s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon`` and ``w = (1 - lr * wd) * w - lr * (m / (1 -
-    beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)``.
+    With ``q = clip(rescale * gradient)`` and update number ``t``:
 
-    Source: Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed gradients",
-    2020, algorithm 2, with decoupled weight decay.
+    - ``m = beta1 * m + (1 - beta1) * q``
+    - ``s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon``
+    - ``w = (1 - lr * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)``
+
+    Source: Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed
+    gradients", 2020, algorithm 2, with decoupled weight decay.
 
     Args:
-        beta1: Decay of the mean of the gradients.
-        beta2: Decay of the variance around that mean.
-        epsilon: Is added so that the quotient is finite.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        beta1: Decay of the mean gradient.
+        beta2: Decay of the variance.
+        epsilon: Added to the divisor to avoid division by 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

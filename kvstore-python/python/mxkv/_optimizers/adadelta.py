@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 
 
 class AdaDelta(Named):
-    """AdaDelta: steps measured by the size of earlier steps, without a learning rate.
+    """AdaDelta: scales steps by the size of earlier steps, and ignores the learning rate.
 
-    With ``q = clip(rescale * gradient)``: ``a = rho * a + (1 - rho) * q^2``, ``d = sqrt(D + epsilon) / sqrt(a
-    + epsilon) * q``, ``D = rho * D + (1 - rho) * d^2`` and ``w = w - (d + wd * w)``.
+    With ``q = clip(rescale * gradient)``:
+
+    - ``a = rho * a + (1 - rho) * q^2``
+    - ``d = sqrt(D + epsilon) / sqrt(a + epsilon) * q``
+    - ``D = rho * D + (1 - rho) * d^2``
+    - ``w = w - (d + wd * w)``
 
     Source: Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
 
     Args:
-        rho: Decay of the means of the squared gradients and of the squared steps.
-        epsilon: Is added so that the quotient is finite.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        rho: Decay of the mean squared gradient and the mean squared step.
+        epsilon: Added to the divisor to avoid division by 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -13,19 +13,21 @@ if TYPE_CHECKING:
 
 
 class AdaGrad(Named):
-    """AdaGrad: each element's steps shrink with the sum of its squared gradients.
+    """AdaGrad: divides the gradient by the root of the sum of all squared gradients.
 
-    With ``q = clip(rescale * gradient)``: ``h = h + q^2`` and ``w = w - lr * (q / sqrt(h + epsilon) + wd *
-    w)``.
+    With ``q = clip(rescale * gradient)``:
 
-    Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
-    optimization", 2011.
+    - ``h = h + q^2``
+    - ``w = w - lr * (q / sqrt(h + epsilon) + wd * w)``
+
+    Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and
+    stochastic optimization", 2011.
 
     Args:
-        epsilon: Is added so that the quotient is finite.
-        lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
-            otherwise the other rows count as 0.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        epsilon: Added to the divisor to avoid division by 0.
+        lazy_update: Whether a row-sparse gradient changes only its own rows of weight and
+            state; otherwise missing rows count as 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

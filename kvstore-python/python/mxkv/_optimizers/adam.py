@@ -13,31 +13,34 @@ if TYPE_CHECKING:
 
 
 class Adam(Named):
-    """Adam: steps of the mean gradient over the root of the mean squared gradient.
+    """Adam: divides the mean gradient by the root of the mean squared gradient.
 
-    With ``q = clip(rescale * gradient + wd * w)``, ``t`` the number of the update and ``b1 = beta1 *
-    decay_factor^(t - 1)``: ``m = b1 * m + (1 - b1) * q``, ``v = beta2 * v + (1 - beta2) * q^2`` and ``w = w -
-    lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)``.
+    With ``q = clip(rescale * gradient + wd * w)``, update number ``t`` and ``b1 = beta1 *
+    decay_factor^(t - 1)``:
 
-    With ``decoupled_wd`` the weight decay does not enter ``q``; the step subtracts ``lr * wd * w`` instead.
-    With ``pytorch_epsilon`` the divisor is ``sqrt(v / (1 - beta2^t)) + epsilon``, and the step size before it
-    ``lr / (1 - beta1^t)``.
+    - ``m = b1 * m + (1 - b1) * q``
+    - ``v = beta2 * v + (1 - beta2) * q^2``
+    - ``w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)``
 
-    Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of section
-    2.
+    With ``decoupled_wd``, the step subtracts ``lr * wd * w``, and ``q`` does not contain ``wd *
+    w``. With ``pytorch_epsilon``, the step is ``lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) +
+    epsilon)``.
+
+    Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order
+    of section 2.
 
     Args:
-        beta1: Decay of the mean of the gradients.
-        beta2: Decay of the mean of their squares.
-        epsilon: Is added so that the quotient is finite.
-        decay_factor: ``beta1`` is multiplied by it after each update.
-        decoupled_wd: Whether the weight decay is subtracted from the weight, and not part of the
+        beta1: Decay of the mean gradient.
+        beta2: Decay of the mean squared gradient.
+        epsilon: Added to the divisor to avoid division by 0.
+        decay_factor: Factor on ``beta1`` after each update.
+        decoupled_wd: Whether weight decay is subtracted from the weight instead of added to the
             gradient.
-        pytorch_epsilon: Whether epsilon is added after the square root and the bias correction, as
-            PyTorch does.
-        lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
-            otherwise the other rows count as 0.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        pytorch_epsilon: Whether epsilon is added after the square root and the bias correction,
+            as by PyTorch.
+        lazy_update: Whether a row-sparse gradient changes only its own rows of weight and
+            state; otherwise missing rows count as 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

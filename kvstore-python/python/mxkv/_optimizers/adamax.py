@@ -13,18 +13,20 @@ if TYPE_CHECKING:
 
 
 class Adamax(Named):
-    """Adamax: Adam with the infinity norm in place of the variance.
+    """Adamax: Adam with the infinity norm instead of the variance.
 
-    With ``q = clip(rescale * gradient + wd * w)``: ``m = beta1 * m + (1 - beta1) * q``, ``u = max(beta2 * u,
-    |q|)`` and ``w = w - lr / (1 - beta1^t) * m / u``. Where ``u`` is 0 there has been no gradient yet, and
-    the weight stays.
+    With ``q = clip(rescale * gradient + wd * w)`` and update number ``t``:
+
+    - ``m = beta1 * m + (1 - beta1) * q``
+    - ``u = max(beta2 * u, |q|)``
+    - ``w = w - lr / (1 - beta1^t) * m / u``; the weight stays if ``u`` is 0
 
     Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 2.
 
     Args:
-        beta1: Decay of the mean of the gradients.
-        beta2: Decay of the greatest gradient.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        beta1: Decay of the mean gradient.
+        beta2: Decay of the largest gradient.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

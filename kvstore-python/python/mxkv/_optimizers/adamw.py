@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 class AdamW(Named):
     """AdamW: Adam with decoupled weight decay.
 
-    With ``q = clip(rescale * gradient)`` and ``t`` the number of the update: ``m = beta1 * m + (1 - beta1) *
-    q``, ``v = beta2 * v + (1 - beta2) * q^2`` and ``w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 -
-    beta2^t)) + epsilon) - lr * wd * w``.
+    With ``q = clip(rescale * gradient)`` and update number ``t``:
+
+    - ``m = beta1 * m + (1 - beta1) * q``
+    - ``v = beta2 * v + (1 - beta2) * q^2``
+    - ``w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w``
 
     Source: Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
 
     Args:
-        beta1: Decay of the mean of the gradients.
-        beta2: Decay of the mean of their squares.
-        epsilon: Is added so that the quotient is finite.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        beta1: Decay of the mean gradient.
+        beta2: Decay of the mean squared gradient.
+        epsilon: Added to the divisor to avoid division by 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -13,19 +13,21 @@ if TYPE_CHECKING:
 
 
 class DCASGD(Named):
-    """Gradient descent with delay compensation: a gradient that was computed for an older weight ``p`` is
-    corrected towards the present one.
+    """Gradient descent with delay compensation: corrects gradients that belong to an older weight.
 
-    With ``q = clip(rescale * gradient)`` and ``u = -lr * (q + wd * w + lamda * q * q * (w - p))``: without
-    momentum ``w = w + u``; with it ``m = momentum * m + u`` and ``w = w + m``. Then ``p`` is the weight from
-    before the step.
+    With ``q = clip(rescale * gradient)``, the weight ``p`` before the previous step, and ``u = -lr
+    * (q + wd * w + lamda * q * q * (w - p))``:
 
-    Source: Zheng and others, "Asynchronous stochastic gradient descent with delay compensation", 2017.
+    - without momentum: ``w = w + u``
+    - with momentum: ``m = momentum * m + u``, ``w = w + m``
+
+    Source: Zheng and others, "Asynchronous stochastic gradient descent with delay compensation",
+    2017.
 
     Args:
-        momentum: The share of the last step that is kept; 0 for none.
+        momentum: Fraction of the last step that is added; 0 for no momentum.
         lamda: Strength of the compensation.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

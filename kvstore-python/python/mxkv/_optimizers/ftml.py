@@ -13,21 +13,24 @@ if TYPE_CHECKING:
 
 
 class FTML(Named):
-    """Follow the moving leader.
+    """FTML: follows the moving leader.
 
-    With ``q = clip(rescale * gradient + wd * w)``: ``v = beta2 * v + (1 - beta2) * q^2``, ``D = (1 - beta1^t)
-    / lr * (sqrt(v / (1 - beta2^t)) + epsilon)``, ``z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w``,
-    then ``d = D`` and ``w = -z / d``.
+    With ``q = clip(rescale * gradient + wd * w)`` and update number ``t``:
 
-    An update with learning rate 0 is skipped: weight, state and ``t`` do not change.
+    - ``v = beta2 * v + (1 - beta2) * q^2``
+    - ``D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)``
+    - ``z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w``
+    - ``d = D``, ``w = -z / d``
+
+    With learning rate 0, an update changes neither weight nor state, and ``t`` does not count it.
 
     Source: Zheng and Kwok, "Follow the moving leader in deep learning", 2017.
 
     Args:
-        beta1: Decay of the mean of the gradients.
-        beta2: Decay of the mean of their squares.
-        epsilon: Is added so that the quotient is finite.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        beta1: Decay of the mean gradient.
+        beta2: Decay of the mean squared gradient.
+        epsilon: Added to the divisor to avoid division by 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -13,21 +13,24 @@ if TYPE_CHECKING:
 
 
 class Ftrl(Named):
-    """Follow the regularized leader, per coordinate: sparse weights for linear models.
+    """FTRL: follows the regularized leader, per coordinate. Gives sparse weights of linear models.
 
-    With ``q = clip(rescale * gradient)``: ``z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr``, ``n = n +
-    q^2``, and ``w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)`` where ``|z| > lamda1``, else 0.
+    With ``q = clip(rescale * gradient)``:
 
-    An update with learning rate 0 is skipped: weight and state do not change.
+    - ``z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr``
+    - ``n = n + q^2``
+    - ``w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)`` if ``|z| > lamda1``, else 0
+
+    With learning rate 0, an update changes neither weight nor state.
 
     Source: McMahan and others, "Ad click prediction: a view from the trenches", 2013.
 
     Args:
         lamda1: Strength of the L1 penalty.
-        beta: The greater, the smaller the first steps.
-        lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
-            otherwise the other rows count as 0.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        beta: A larger value makes the first steps smaller.
+        lazy_update: Whether a row-sparse gradient changes only its own rows of weight and
+            state; otherwise missing rows count as 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 class GroupAdaGrad(Named):
     """GroupAdaGrad: AdaGrad with one learning rate for each row of the weight.
 
-    With ``q = clip(rescale * gradient)``, and for each row of the weight, along its first axis: ``h = h +
-    mean(q^2)`` over the row and ``w = w - lr * (q / sqrt(h + epsilon) + wd * w)``.
+    With ``q = clip(rescale * gradient)``, for each row along the first axis:
 
-    Its state is one number for each row.
+    - ``h = h + mean(q^2)``, with the mean over the row
+    - ``w = w - lr * (q / sqrt(h + epsilon) + wd * w)``
 
-    Source: the operator ``group_adagrad_update`` of Apache MXNet 1.9, without weight decay, after Duchi,
-    Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011.
+    Source: the operator ``group_adagrad_update`` of Apache MXNet 1.9, which has no weight decay,
+    after Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
+    optimization", 2011.
 
     Args:
-        epsilon: Is added so that the quotient is finite.
-        lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
-            otherwise the other rows count as 0.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        epsilon: Added to the divisor to avoid division by 0.
+        lazy_update: Whether a row-sparse gradient changes only its own rows of weight and
+            state; otherwise missing rows count as 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -13,26 +13,31 @@ if TYPE_CHECKING:
 
 
 class LAMB(Named):
-    """LAMB: Adam's direction with weight decay, scaled for each key by the norm of the weight.
+    """LAMB: Adam with weight decay that scales the step of each key by the norm of the weight.
 
-    With ``q = clip(rescale * gradient)``, ``t`` the number of the update and Euclidean norms over all
-    elements of a key: ``m = beta1 * m + (1 - beta1) * q``, ``v = beta2 * v + (1 - beta2) * q^2``, ``u = (m /
-    (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w`` and ``w = w - lr * |w| / |u| * u``.
+    With ``q = clip(rescale * gradient)``, update number ``t`` and Euclidean norms over all elements
+    of a key:
 
-    ``|w|`` is first moved into the interval from ``lower_bound`` to ``upper_bound``; if it or ``|u|`` is 0,
-    the quotient is 1. Without ``bias_correction`` the divisors ``1 - beta1^t`` and ``1 - beta2^t`` are 1.
+    - ``m = beta1 * m + (1 - beta1) * q``
+    - ``v = beta2 * v + (1 - beta2) * q^2``
+    - ``u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w``
+    - ``w = w - lr * |w| / |u| * u``
 
-    Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", 2020,
-    algorithm 2, with the options of MXNet 1.9.
+    ``|w|`` is first clamped to ``lower_bound`` and ``upper_bound``. If ``|w|`` or ``|u|`` is 0, the
+    quotient counts as 1. Without ``bias_correction``, the divisors ``1 - beta1^t`` and ``1 -
+    beta2^t`` are 1.
+
+    Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes",
+    2020, algorithm 2, with the options of MXNet 1.9.
 
     Args:
-        beta1: Decay of the mean of the gradients.
-        beta2: Decay of the mean of their squares.
-        epsilon: Is added so that the quotient is finite.
+        beta1: Decay of the mean gradient.
+        beta2: Decay of the mean squared gradient.
+        epsilon: Added to the divisor to avoid division by 0.
         lower_bound: Lower limit of the weight norm; 0 for none.
         upper_bound: Upper limit of the weight norm; 0 for none.
-        bias_correction: Whether the means are corrected for starting at 0.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        bias_correction: Whether to correct the bias of means that start at 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

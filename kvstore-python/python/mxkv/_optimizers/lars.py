@@ -13,24 +13,30 @@ if TYPE_CHECKING:
 
 
 class LARS(Named):
-    """LARS: gradient descent whose learning rate is scaled for each key by the norms of weight and gradient.
+    """LARS: gradient descent that scales the learning rate of each key by the norms of weight and
+    gradient.
 
-    With ``q = clip(rescale * gradient)`` and Euclidean norms over all elements of a key: ``rate = lr * eta *
-    |w| / (|rescale * gradient| + wd * |w| + epsilon)``, or ``lr`` if one of the norms is 0, ``m = momentum *
-    m - rate * wd * w - rate * q`` and ``w = w + m``.
+    With ``q = clip(rescale * gradient)`` and Euclidean norms over all elements of a key:
 
-    Keys whose names end in ``gamma``, ``beta`` or ``bias`` take ``rate = lr``. With ``momentum_correction``,
-    ``momentum`` is multiplied by ``lr`` over that of the key's last update.
+    - ``rate = lr * eta * |w| / (|rescale * gradient| + wd * |w| + epsilon)``, or ``lr`` if a norm
+      is 0
+    - ``m = momentum * m - rate * wd * w - rate * q``
+    - ``w = w + m``
 
-    Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with the options
-    of MXNet 1.9; the correction is from Goyal et al., "Accurate, large minibatch SGD", 2017.
+    Keys that end in ``gamma``, ``beta`` or ``bias`` use ``rate = lr``. With
+    ``momentum_correction``, ``momentum`` is multiplied by ``lr`` and divided by the ``lr`` of the
+    key's last update.
+
+    Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with
+    the options of MXNet 1.9; the correction is from Goyal et al., "Accurate, large minibatch SGD",
+    2017.
 
     Args:
-        momentum: The share of the last step that is kept; 0 for none.
-        eta: Trust coefficient: norm of a step over the norm of the weight, at learning rate 1.
-        epsilon: Is added so that the quotient is finite.
+        momentum: Fraction of the last step that is added; 0 for no momentum.
+        eta: Trust coefficient: norm of a step over norm of the weight, at learning rate 1.
+        epsilon: Added to the divisor to avoid division by 0.
         momentum_correction: Whether a change of the learning rate also scales the momentum.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -15,18 +15,21 @@ if TYPE_CHECKING:
 class Lion(Named):
     """Lion: steps of one size, in the direction of the sign of a mean gradient.
 
-    With ``q = clip(rescale * gradient)``: ``c = beta1 * m + (1 - beta1) * q``, ``w = w - lr * (sign(c) + wd *
-    w)`` and ``m = beta2 * m + (1 - beta2) * q``.
+    With ``q = clip(rescale * gradient)``:
 
-    Its state is half of Adam's. The authors recommend a third to a tenth of the learning rate of AdamW, and a
-    weight decay that is as much larger.
+    - ``c = beta1 * m + (1 - beta1) * q``
+    - ``w = w - lr * (sign(c) + wd * w)``
+    - ``m = beta2 * m + (1 - beta2) * q``
+
+    The state is half of Adam's. The authors recommend a third to a tenth of the learning rate of
+    AdamW, and a weight decay that is larger by the same factor.
 
     Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2.
 
     Args:
-        beta1: The share of the mean in the direction of a step, beside the gradient.
-        beta2: Decay of the mean of the gradients.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        beta1: Weight of the mean gradient in the direction of a step.
+        beta2: Decay of the mean gradient.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

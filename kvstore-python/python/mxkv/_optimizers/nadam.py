@@ -13,21 +13,24 @@ if TYPE_CHECKING:
 
 
 class Nadam(Named):
-    """Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+    """Nadam: Adam with Nesterov momentum that grows on a schedule.
 
-    With ``q = clip(rescale * gradient + wd * w)``, ``t`` the number of the update and ``f(t) = beta1 * (1 -
-    0.5 * 0.96^(t * schedule_decay))``; ``S`` is the product of ``f(1) .. f(t)`` and ``S' = S * f(t + 1)``:
-    ``m = beta1 * m + (1 - beta1) * q``, ``v = beta2 * v + (1 - beta2) * q^2`` and ``w = w - lr * ((1 - f(t))
-    * q / (1 - S) + f(t + 1) * m / (1 - S')) / (sqrt(v / (1 - beta2^t)) + epsilon)``.
+    With ``q = clip(rescale * gradient + wd * w)``, update number ``t``, ``f(t) = beta1 * (1 - 0.5 *
+    0.96^(t * schedule_decay))``, ``S = f(1) * .. * f(t)`` and ``S' = S * f(t + 1)``:
+
+    - ``m = beta1 * m + (1 - beta1) * q``
+    - ``v = beta2 * v + (1 - beta2) * q^2``
+    - ``d = (1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')``
+    - ``w = w - lr * d / (sqrt(v / (1 - beta2^t)) + epsilon)``
 
     Source: Dozat, "Incorporating Nesterov momentum into Adam", 2016.
 
     Args:
-        beta1: Decay of the mean of the gradients.
-        beta2: Decay of the mean of their squares.
-        epsilon: Is added so that the quotient is finite.
-        schedule_decay: How fast the momentum approaches ``beta1``.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        beta1: Decay of the mean gradient.
+        beta2: Decay of the mean squared gradient.
+        epsilon: Added to the divisor to avoid division by 0.
+        schedule_decay: Speed at which the momentum approaches ``beta1``.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

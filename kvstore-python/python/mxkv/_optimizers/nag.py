@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 
 
 class NAG(Named):
-    """Nesterov's accelerated gradient as an operator of MXNet computes it.
+    """Nesterov's accelerated gradient, as the operator of MXNet computes it.
 
-    With ``q = clip(rescale * gradient)``: ``m = momentum * m``, then ``w' = w - m + (momentum + 1) * (m - lr
-    * (q + wd * w))`` and ``m = m - lr * (q + wd * w')``, with the new weight in the last term. Without
-    momentum it is gradient descent.
+    With ``q = clip(rescale * gradient)`` and the new weight ``w'``:
+
+    - ``m = momentum * m``
+    - ``w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))``
+    - ``m = m - lr * (q + wd * w')``
+
+    Without momentum, the step is that of ``sgd``.
 
     Source: the operator ``nag_mom_update`` of Apache MXNet 1.9.
 
     Args:
-        momentum: The share of the last step that is kept; 0 for none.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        momentum: Fraction of the last step that is added; 0 for no momentum.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -13,17 +13,21 @@ if TYPE_CHECKING:
 
 
 class Nesterov(Named):
-    """Nesterov's accelerated gradient as most libraries compute it.
+    """Nesterov's accelerated gradient, as most libraries compute it.
 
-    With ``q = clip(rescale * gradient)`` and ``r = q + wd * w``: ``m = momentum * m + r`` and ``w = w - lr *
-    (r + momentum * m)``. Without momentum it is gradient descent.
+    With ``q = clip(rescale * gradient)`` and ``r = q + wd * w``:
 
-    Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum in deep
-    learning", 2013.
+    - ``m = momentum * m + r``
+    - ``w = w - lr * (r + momentum * m)``
+
+    Without momentum, the step is that of ``sgd``.
+
+    Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum
+    in deep learning", 2013.
 
     Args:
-        momentum: The share of the last gradients that is kept; 0 for none.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        momentum: Decay of the sum of gradients; 0 for no momentum.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -14,7 +14,7 @@ class Options(TypedDict, total=False):
     Args:
         rescale_grad: Factor on the gradient.
         clip_gradient: Bound on each element of the rescaled gradient; 0 for none.
-        begin_num_update: How many updates a key is taken to have had before.
+        begin_num_update: Update count that keys start with.
         lr_scheduler: A schedule of the learning rate.
         lr_mult: Factors of the learning rate by key.
         wd_mult: Factors of the weight decay by key.

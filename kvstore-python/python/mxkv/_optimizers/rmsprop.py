@@ -13,32 +13,32 @@ if TYPE_CHECKING:
 
 
 class RMSProp(Named):
-    """RMSProp: steps divided by the root of the mean squared gradient, plain or centered.
+    """RMSProp: divides the gradient by the root of the mean squared gradient, plain or centered.
 
     With ``q = clip(rescale * gradient + wd * w)`` and ``n = gamma1 * n + (1 - gamma1) * q^2``:
 
-    - plain ``w = w - lr * q / sqrt(n + epsilon)``;
-    - centered also ``G = gamma1 * G + (1 - gamma1) * q``, ``d = gamma2 * d - lr * q / sqrt(n - G^2 +
-      epsilon)`` and ``w = w + d``. The variance ``n - G^2`` counts as 0 when rounding makes it negative.
+    - plain: ``w = w - lr * q / sqrt(n + epsilon)``
+    - centered: ``G = gamma1 * G + (1 - gamma1) * q``, ``d = gamma2 * d - lr * q / sqrt(n - G^2 +
+      epsilon)``, ``w = w + d``; a negative ``n - G^2`` counts as 0
 
-    With ``decoupled_wd`` the weight decay does not enter ``q``: ``wd * w`` is added to the quotient instead.
-    With ``clip_weights`` above 0 the new weight is moved into that bound. With ``pytorch_epsilon`` epsilon is
-    added to the root, not under it.
+    With ``decoupled_wd``, ``wd * w`` is added to the quotient, and not part of ``q``. With
+    ``clip_weights`` above 0, the new weight is clipped. With ``pytorch_epsilon``, epsilon is added
+    to the root, not under it.
 
     Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
     "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
 
     Args:
-        gamma1: Decay of the means of the gradients and of their squares.
-        gamma2: The share of the last step that is kept, if ``centered``.
-        epsilon: Is added so that the quotient is finite.
-        centered: Whether the mean of the gradients is subtracted: the form of Graves.
+        gamma1: Decay of the mean gradient and the mean squared gradient.
+        gamma2: Fraction of the last step that is added, if ``centered``.
+        epsilon: Added to the divisor to avoid division by 0.
+        centered: Whether the mean gradient is subtracted, as by Graves.
         clip_weights: Bound on each element of the new weight; 0 for none.
-        decoupled_wd: Whether the weight decay is subtracted from the weight, and not part of the
+        decoupled_wd: Whether weight decay is subtracted from the weight instead of added to the
             gradient.
-        pytorch_epsilon: Whether epsilon is added after the square root and the bias correction, as
-            PyTorch does.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        pytorch_epsilon: Whether epsilon is added after the square root and the bias correction,
+            as by PyTorch.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

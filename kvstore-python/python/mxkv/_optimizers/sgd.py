@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class SGD(Named):
-    """Stochastic gradient descent, with and without momentum.
+    """Stochastic gradient descent, with or without momentum.
 
     With ``q = clip(rescale * gradient)``:
 
-    - without momentum ``w = (1 - lr * wd) * w - lr * q``;
-    - with momentum ``m = momentum * m - lr * wd * w - lr * q`` and ``w = w + m``.
+    - without momentum: ``w = (1 - lr * wd) * w - lr * q``
+    - with momentum: ``m = momentum * m - lr * wd * w - lr * q``, ``w = w + m``
 
     Source: the operators ``sgd_update`` and ``sgd_mom_update`` of Apache MXNet 1.9.
 
     Args:
-        momentum: The share of the last step that is kept; 0 for none.
-        lazy_update: Whether a gradient of some rows changes weight and state in those rows only;
-            otherwise the other rows count as 0.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        momentum: Fraction of the last step that is added; 0 for no momentum.
+        lazy_update: Whether a row-sparse gradient changes only its own rows of weight and
+            state; otherwise missing rows count as 0.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

@@ -13,18 +13,21 @@ if TYPE_CHECKING:
 
 
 class SGLD(Named):
-    """Stochastic gradient Langevin dynamics: gradient descent with noise, so that the weights become samples
-    of the posterior.
+    """Stochastic gradient Langevin dynamics: gradient descent with noise, which samples the
+    posterior of the weights.
 
-    With ``q = clip(rescale * gradient)``: ``w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e``, where ``e`` is
-    standard normal. The noise is a function of the hyper-parameter ``seed``, the key, the number of the
-    update and the element's index, so it does not depend on threads or on other keys.
+    With ``q = clip(rescale * gradient)`` and standard normal noise ``e``:
+
+    - ``w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e``
+
+    The noise depends only on ``seed``, the key, the number of the update and the index of the
+    element.
 
     Source: Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics", 2011.
 
     Args:
-        seed: Chooses the noise.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        seed: Seed of the noise.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

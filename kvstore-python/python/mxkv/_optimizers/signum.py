@@ -13,22 +13,21 @@ if TYPE_CHECKING:
 
 
 class Signum(Named):
-    """Signum: steps of one size, in the direction of the momentum's sign.
+    """Signum: steps of one size, in the direction of the sign of the momentum.
 
     With ``q = clip(rescale * gradient)``:
 
-    - with momentum ``m = momentum * m - (1 - momentum) * (q + wd * w)`` and ``w = (1 - lr * wd_lh) * w + lr *
-      sign(m)``;
-    - without ``w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)``.
+    - with momentum: ``m = momentum * m - (1 - momentum) * (q + wd * w)``, ``w = (1 - lr * wd_lh) *
+      w + lr * sign(m)``
+    - without momentum: ``w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)``
 
-    Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for non-convex
-    problems", 2018.
+    Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for
+    non-convex problems", 2018.
 
     Args:
-        momentum: The share of the last momentum that is kept; with 0 the step has the sign of the
-            gradient.
-        wd_lh: Weight decay beside the gradient.
-        learning_rate: Size of a step; with a schedule, where that starts.
+        momentum: Decay of the momentum; if 0, the step uses the sign of the gradient.
+        wd_lh: Decoupled weight decay.
+        learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
         options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
     """

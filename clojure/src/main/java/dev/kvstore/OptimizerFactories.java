@@ -6,21 +6,21 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     OptimizerFactories() {}
 
     /**
-     * {@return {@code sgd}} Stochastic gradient descent, with and without momentum.
+     * {@return {@code sgd}} Stochastic gradient descent, with or without momentum.
      *
      * <p>With {@code q = clip(rescale * gradient)}:
      * <ul>
-     * <li>without momentum {@code w = (1 - lr * wd) * w - lr * q};
-     * <li>with momentum {@code m = momentum * m - lr * wd * w - lr * q} and {@code w = w + m}.
+     * <li>without momentum: {@code w = (1 - lr * wd) * w - lr * q}
+     * <li>with momentum: {@code m = momentum * m - lr * wd * w - lr * q}, {@code w = w + m}
      * </ul>
      *
      * <p>Source: the operators {@code sgd_update} and {@code sgd_mom_update} of Apache MXNet 1.9.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0.0001. Its own hyper-parameters:
      * <ul>
-     * <li>{@code momentum}, 0: The share of the last step that is kept; 0 for none.
-     * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
-     * only; otherwise the other rows count as 0.
+     * <li>{@code momentum}, 0: Fraction of the last step that is added; 0 for no momentum.
+     * <li>{@code lazy_update}, true: Whether a row-sparse gradient changes only its own rows of
+     * weight and state; otherwise missing rows count as 0.
      * </ul>
      */
     public static Optimizer sgd() {
@@ -29,17 +29,22 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code nag}} Nesterov's accelerated gradient as an operator of MXNet computes it.
+     * {@return {@code nag}} Nesterov's accelerated gradient, as the operator of MXNet computes it.
      *
-     * <p>With {@code q = clip(rescale * gradient)}: {@code m = momentum * m}, then {@code w' = w - m +
-     * (momentum + 1) * (m - lr * (q + wd * w))} and {@code m = m - lr * (q + wd * w')}, with the new weight
-     * in the last term. Without momentum it is gradient descent.
+     * <p>With {@code q = clip(rescale * gradient)} and the new weight {@code w'}:
+     * <ul>
+     * <li>{@code m = momentum * m}
+     * <li>{@code w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))}
+     * <li>{@code m = m - lr * (q + wd * w')}
+     * </ul>
+     *
+     * <p>Without momentum, the step is that of {@code sgd}.
      *
      * <p>Source: the operator {@code nag_mom_update} of Apache MXNet 1.9.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code momentum}, 0: The share of the last step that is kept; 0 for none.
+     * <li>{@code momentum}, 0: Fraction of the last step that is added; 0 for no momentum.
      * </ul>
      */
     public static Optimizer nagOperator() {
@@ -47,17 +52,22 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code nesterov}} Nesterov's accelerated gradient as most libraries compute it.
+     * {@return {@code nesterov}} Nesterov's accelerated gradient, as most libraries compute it.
      *
-     * <p>With {@code q = clip(rescale * gradient)} and {@code r = q + wd * w}: {@code m = momentum * m + r}
-     * and {@code w = w - lr * (r + momentum * m)}. Without momentum it is gradient descent.
+     * <p>With {@code q = clip(rescale * gradient)} and {@code r = q + wd * w}:
+     * <ul>
+     * <li>{@code m = momentum * m + r}
+     * <li>{@code w = w - lr * (r + momentum * m)}
+     * </ul>
      *
-     * <p>Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum in
-     * deep learning", 2013.
+     * <p>Without momentum, the step is that of {@code sgd}.
+     *
+     * <p>Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and
+     * momentum in deep learning", 2013.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0.0001. Its own hyper-parameters:
      * <ul>
-     * <li>{@code momentum}, 0: The share of the last gradients that is kept; 0 for none.
+     * <li>{@code momentum}, 0: Decay of the sum of gradients; 0 for no momentum.
      * </ul>
      */
     public static Optimizer nag() {
@@ -66,18 +76,22 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code dcasgd}} Gradient descent with delay compensation: a gradient that was computed for an
-     * older weight {@code p} is corrected towards the present one.
+     * {@return {@code dcasgd}} Gradient descent with delay compensation: corrects gradients that
+     * belong to an older weight.
      *
-     * <p>With {@code q = clip(rescale * gradient)} and {@code u = -lr * (q + wd * w + lamda * q * q * (w -
-     * p))}: without momentum {@code w = w + u}; with it {@code m = momentum * m + u} and {@code w = w + m}.
-     * Then {@code p} is the weight from before the step.
+     * <p>With {@code q = clip(rescale * gradient)}, the weight {@code p} before the previous step,
+     * and {@code u = -lr * (q + wd * w + lamda * q * q * (w - p))}:
+     * <ul>
+     * <li>without momentum: {@code w = w + u}
+     * <li>with momentum: {@code m = momentum * m + u}, {@code w = w + m}
+     * </ul>
      *
-     * <p>Source: Zheng and others, "Asynchronous stochastic gradient descent with delay compensation", 2017.
+     * <p>Source: Zheng and others, "Asynchronous stochastic gradient descent with delay
+     * compensation", 2017.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code momentum}, 0: The share of the last step that is kept; 0 for none.
+     * <li>{@code momentum}, 0: Fraction of the last step that is added; 0 for no momentum.
      * <li>{@code lamda}, 0.04: Strength of the compensation.
      * </ul>
      */
@@ -86,19 +100,23 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code sgld}} Stochastic gradient Langevin dynamics: gradient descent with noise, so that the
-     * weights become samples of the posterior.
+     * {@return {@code sgld}} Stochastic gradient Langevin dynamics: gradient descent with noise,
+     * which samples the posterior of the weights.
      *
-     * <p>With {@code q = clip(rescale * gradient)}: {@code w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e},
-     * where {@code e} is standard normal. The noise is a function of the hyper-parameter {@code seed}, the
-     * key, the number of the update and the element's index, so it does not depend on threads or on other
-     * keys.
+     * <p>With {@code q = clip(rescale * gradient)} and standard normal noise {@code e}:
+     * <ul>
+     * <li>{@code w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e}
+     * </ul>
      *
-     * <p>Source: Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics", 2011.
+     * <p>The noise depends only on {@code seed}, the key, the number of the update and the index of
+     * the element.
+     *
+     * <p>Source: Welling and Teh, "Bayesian learning via stochastic gradient Langevin dynamics",
+     * 2011.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0.0001. Its own hyper-parameters:
      * <ul>
-     * <li>{@code seed}, 0: Chooses the noise.
+     * <li>{@code seed}, 0: Seed of the noise.
      * </ul>
      */
     public static Optimizer sgld() {
@@ -107,31 +125,36 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code adam}} Adam: steps of the mean gradient over the root of the mean squared gradient.
+     * {@return {@code adam}} Adam: divides the mean gradient by the root of the mean squared
+     * gradient.
      *
-     * <p>With {@code q = clip(rescale * gradient + wd * w)}, {@code t} the number of the update and {@code b1
-     * = beta1 * decay_factor^(t - 1)}: {@code m = b1 * m + (1 - b1) * q}, {@code v = beta2 * v + (1 - beta2)
-     * * q^2} and {@code w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)}.
+     * <p>With {@code q = clip(rescale * gradient + wd * w)}, update number {@code t} and {@code b1
+     * = beta1 * decay_factor^(t - 1)}:
+     * <ul>
+     * <li>{@code m = b1 * m + (1 - b1) * q}
+     * <li>{@code v = beta2 * v + (1 - beta2) * q^2}
+     * <li>{@code w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)}
+     * </ul>
      *
-     * <p>With {@code decoupled_wd} the weight decay does not enter {@code q}; the step subtracts {@code lr *
-     * wd * w} instead. With {@code pytorch_epsilon} the divisor is {@code sqrt(v / (1 - beta2^t)) + epsilon},
-     * and the step size before it {@code lr / (1 - beta1^t)}.
+     * <p>With {@code decoupled_wd}, the step subtracts {@code lr * wd * w}, and {@code q} does not
+     * contain {@code wd * w}. With {@code pytorch_epsilon}, the step is {@code lr / (1 - beta1^t) *
+     * m / (sqrt(v / (1 - beta2^t)) + epsilon)}.
      *
-     * <p>Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient order of
-     * section 2.
+     * <p>Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, the efficient
+     * order of section 2.
      *
      * <p>{@code learning_rate} is 0.002, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
-     * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
-     * <li>{@code decay_factor}, 0.99999999: {@code beta1} is multiplied by it after each update.
-     * <li>{@code decoupled_wd}, true: Whether the weight decay is subtracted from the weight, and not part of
-     * the gradient.
-     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added after the square root and the bias
-     * correction, as PyTorch does.
-     * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
-     * only; otherwise the other rows count as 0.
+     * <li>{@code beta1}, 0.9: Decay of the mean gradient.
+     * <li>{@code beta2}, 0.999: Decay of the mean squared gradient.
+     * <li>{@code epsilon}, 1e-8: Added to the divisor to avoid division by 0.
+     * <li>{@code decay_factor}, 0.99999999: Factor on {@code beta1} after each update.
+     * <li>{@code decoupled_wd}, true: Whether weight decay is subtracted from the weight instead of
+     * added to the gradient.
+     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added after the square root and the
+     * bias correction, as by PyTorch.
+     * <li>{@code lazy_update}, true: Whether a row-sparse gradient changes only its own rows of
+     * weight and state; otherwise missing rows count as 0.
      * </ul>
      */
     public static Optimizer adam() {
@@ -144,17 +167,21 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     /**
      * {@return {@code adamw}} AdamW: Adam with decoupled weight decay.
      *
-     * <p>With {@code q = clip(rescale * gradient)} and {@code t} the number of the update: {@code m = beta1 *
-     * m + (1 - beta1) * q}, {@code v = beta2 * v + (1 - beta2) * q^2} and {@code w = w - lr * (m / (1 -
-     * beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w}.
+     * <p>With {@code q = clip(rescale * gradient)} and update number {@code t}:
+     * <ul>
+     * <li>{@code m = beta1 * m + (1 - beta1) * q}
+     * <li>{@code v = beta2 * v + (1 - beta2) * q^2}
+     * <li>{@code w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd *
+     * w}
+     * </ul>
      *
      * <p>Source: Loshchilov and Hutter, "Decoupled weight decay regularization", 2019.
      *
      * <p>{@code learning_rate} is 0.001, {@code wd} is 0.01. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
-     * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
+     * <li>{@code beta1}, 0.9: Decay of the mean gradient.
+     * <li>{@code beta2}, 0.999: Decay of the mean squared gradient.
+     * <li>{@code epsilon}, 1e-8: Added to the divisor to avoid division by 0.
      * </ul>
      */
     public static Optimizer adamw() {
@@ -162,19 +189,23 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code adagrad}} AdaGrad: each element's steps shrink with the sum of its squared gradients.
+     * {@return {@code adagrad}} AdaGrad: divides the gradient by the root of the sum of all squared
+     * gradients.
      *
-     * <p>With {@code q = clip(rescale * gradient)}: {@code h = h + q^2} and {@code w = w - lr * (q / sqrt(h +
-     * epsilon) + wd * w)}.
+     * <p>With {@code q = clip(rescale * gradient)}:
+     * <ul>
+     * <li>{@code h = h + q^2}
+     * <li>{@code w = w - lr * (q / sqrt(h + epsilon) + wd * w)}
+     * </ul>
      *
-     * <p>Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
-     * optimization", 2011.
+     * <p>Source: Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and
+     * stochastic optimization", 2011.
      *
      * <p>{@code learning_rate} is 0.05, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code epsilon}, 1e-7: Is added so that the quotient is finite.
-     * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
-     * only; otherwise the other rows count as 0.
+     * <li>{@code epsilon}, 1e-7: Added to the divisor to avoid division by 0.
+     * <li>{@code lazy_update}, true: Whether a row-sparse gradient changes only its own rows of
+     * weight and state; otherwise missing rows count as 0.
      * </ul>
      */
     public static Optimizer adaGrad() {
@@ -183,19 +214,23 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code adadelta}} AdaDelta: steps measured by the size of earlier steps, without a learning
-     * rate.
+     * {@return {@code adadelta}} AdaDelta: scales steps by the size of earlier steps, and ignores
+     * the learning rate.
      *
-     * <p>With {@code q = clip(rescale * gradient)}: {@code a = rho * a + (1 - rho) * q^2}, {@code d = sqrt(D
-     * + epsilon) / sqrt(a + epsilon) * q}, {@code D = rho * D + (1 - rho) * d^2} and {@code w = w - (d + wd *
-     * w)}.
+     * <p>With {@code q = clip(rescale * gradient)}:
+     * <ul>
+     * <li>{@code a = rho * a + (1 - rho) * q^2}
+     * <li>{@code d = sqrt(D + epsilon) / sqrt(a + epsilon) * q}
+     * <li>{@code D = rho * D + (1 - rho) * d^2}
+     * <li>{@code w = w - (d + wd * w)}
+     * </ul>
      *
      * <p>Source: Zeiler, "ADADELTA: an adaptive learning rate method", 2012.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code rho}, 0.05: Decay of the means of the squared gradients and of the squared steps.
-     * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
+     * <li>{@code rho}, 0.05: Decay of the mean squared gradient and the mean squared step.
+     * <li>{@code epsilon}, 1e-8: Added to the divisor to avoid division by 0.
      * </ul>
      */
     public static Optimizer adaDelta() {
@@ -205,35 +240,35 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code rmsprop}} RMSProp: steps divided by the root of the mean squared gradient, plain or
-     * centered.
+     * {@return {@code rmsprop}} RMSProp: divides the gradient by the root of the mean squared
+     * gradient, plain or centered.
      *
-     * <p>With {@code q = clip(rescale * gradient + wd * w)} and {@code n = gamma1 * n + (1 - gamma1) * q^2}:
+     * <p>With {@code q = clip(rescale * gradient + wd * w)} and {@code n = gamma1 * n + (1 -
+     * gamma1) * q^2}:
      * <ul>
-     * <li>plain {@code w = w - lr * q / sqrt(n + epsilon)};
-     * <li>centered also {@code G = gamma1 * G + (1 - gamma1) * q}, {@code d = gamma2 * d - lr * q / sqrt(n -
-     * G^2 + epsilon)} and {@code w = w + d}. The variance {@code n - G^2} counts as 0 when rounding makes it
-     * negative.
+     * <li>plain: {@code w = w - lr * q / sqrt(n + epsilon)}
+     * <li>centered: {@code G = gamma1 * G + (1 - gamma1) * q}, {@code d = gamma2 * d - lr * q /
+     * sqrt(n - G^2 + epsilon)}, {@code w = w + d}; a negative {@code n - G^2} counts as 0
      * </ul>
      *
-     * <p>With {@code decoupled_wd} the weight decay does not enter {@code q}: {@code wd * w} is added to the
-     * quotient instead. With {@code clip_weights} above 0 the new weight is moved into that bound. With
-     * {@code pytorch_epsilon} epsilon is added to the root, not under it.
+     * <p>With {@code decoupled_wd}, {@code wd * w} is added to the quotient, and not part of {@code
+     * q}. With {@code clip_weights} above 0, the new weight is clipped. With {@code
+     * pytorch_epsilon}, epsilon is added to the root, not under it.
      *
-     * <p>Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; Graves,
-     * "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
+     * <p>Source: Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012;
+     * Graves, "Generating sequences with recurrent neural networks", 2013, equations 38 to 45.
      *
      * <p>{@code learning_rate} is 0.002, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code gamma1}, 0.95: Decay of the means of the gradients and of their squares.
-     * <li>{@code gamma2}, 0.9: The share of the last step that is kept, if {@code centered}.
-     * <li>{@code epsilon}, 0.0001: Is added so that the quotient is finite.
-     * <li>{@code centered}, true: Whether the mean of the gradients is subtracted: the form of Graves.
+     * <li>{@code gamma1}, 0.95: Decay of the mean gradient and the mean squared gradient.
+     * <li>{@code gamma2}, 0.9: Fraction of the last step that is added, if {@code centered}.
+     * <li>{@code epsilon}, 0.0001: Added to the divisor to avoid division by 0.
+     * <li>{@code centered}, true: Whether the mean gradient is subtracted, as by Graves.
      * <li>{@code clip_weights}, 0: Bound on each element of the new weight; 0 for none.
-     * <li>{@code decoupled_wd}, true: Whether the weight decay is subtracted from the weight, and not part of
-     * the gradient.
-     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added after the square root and the bias
-     * correction, as PyTorch does.
+     * <li>{@code decoupled_wd}, true: Whether weight decay is subtracted from the weight instead of
+     * added to the gradient.
+     * <li>{@code pytorch_epsilon}, false: Whether epsilon is added after the square root and the
+     * bias correction, as by PyTorch.
      * </ul>
      */
     public static Optimizer rmsProp() {
@@ -246,22 +281,27 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code ftrl}} Follow the regularized leader, per coordinate: sparse weights for linear models.
+     * {@return {@code ftrl}} FTRL: follows the regularized leader, per coordinate. Gives sparse
+     * weights of linear models.
      *
-     * <p>With {@code q = clip(rescale * gradient)}: {@code z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr},
-     * {@code n = n + q^2}, and {@code w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)} where {@code
-     * |z| > lamda1}, else 0.
+     * <p>With {@code q = clip(rescale * gradient)}:
+     * <ul>
+     * <li>{@code z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr}
+     * <li>{@code n = n + q^2}
+     * <li>{@code w = (sign(z) * lamda1 - z) / ((beta + sqrt(n)) / lr + wd)} if {@code |z| >
+     * lamda1}, else 0
+     * </ul>
      *
-     * <p>An update with learning rate 0 is skipped: weight and state do not change.
+     * <p>With learning rate 0, an update changes neither weight nor state.
      *
      * <p>Source: McMahan and others, "Ad click prediction: a view from the trenches", 2013.
      *
      * <p>{@code learning_rate} is 0.1, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
      * <li>{@code lamda1}, 0.01: Strength of the L1 penalty.
-     * <li>{@code beta}, 1: The greater, the smaller the first steps.
-     * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
-     * only; otherwise the other rows count as 0.
+     * <li>{@code beta}, 1: A larger value makes the first steps smaller.
+     * <li>{@code lazy_update}, true: Whether a row-sparse gradient changes only its own rows of
+     * weight and state; otherwise missing rows count as 0.
      * </ul>
      */
     public static Optimizer ftrl() {
@@ -269,18 +309,21 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code adamax}} Adamax: Adam with the infinity norm in place of the variance.
+     * {@return {@code adamax}} Adamax: Adam with the infinity norm instead of the variance.
      *
-     * <p>With {@code q = clip(rescale * gradient + wd * w)}: {@code m = beta1 * m + (1 - beta1) * q}, {@code
-     * u = max(beta2 * u, |q|)} and {@code w = w - lr / (1 - beta1^t) * m / u}. Where {@code u} is 0 there has
-     * been no gradient yet, and the weight stays.
+     * <p>With {@code q = clip(rescale * gradient + wd * w)} and update number {@code t}:
+     * <ul>
+     * <li>{@code m = beta1 * m + (1 - beta1) * q}
+     * <li>{@code u = max(beta2 * u, |q|)}
+     * <li>{@code w = w - lr / (1 - beta1^t) * m / u}; the weight stays if {@code u} is 0
+     * </ul>
      *
      * <p>Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 2.
      *
      * <p>{@code learning_rate} is 0.002, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the greatest gradient.
+     * <li>{@code beta1}, 0.9: Decay of the mean gradient.
+     * <li>{@code beta2}, 0.999: Decay of the largest gradient.
      * </ul>
      */
     public static Optimizer adaMax() {
@@ -288,22 +331,26 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code nadam}} Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+     * {@return {@code nadam}} Nadam: Adam with Nesterov momentum that grows on a schedule.
      *
-     * <p>With {@code q = clip(rescale * gradient + wd * w)}, {@code t} the number of the update and {@code
-     * f(t) = beta1 * (1 - 0.5 * 0.96^(t * schedule_decay))}; {@code S} is the product of {@code f(1) .. f(t)}
-     * and {@code S' = S * f(t + 1)}: {@code m = beta1 * m + (1 - beta1) * q}, {@code v = beta2 * v + (1 -
-     * beta2) * q^2} and {@code w = w - lr * ((1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')) / (sqrt(v /
-     * (1 - beta2^t)) + epsilon)}.
+     * <p>With {@code q = clip(rescale * gradient + wd * w)}, update number {@code t}, {@code f(t) =
+     * beta1 * (1 - 0.5 * 0.96^(t * schedule_decay))}, {@code S = f(1) * .. * f(t)} and {@code S' =
+     * S * f(t + 1)}:
+     * <ul>
+     * <li>{@code m = beta1 * m + (1 - beta1) * q}
+     * <li>{@code v = beta2 * v + (1 - beta2) * q^2}
+     * <li>{@code d = (1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')}
+     * <li>{@code w = w - lr * d / (sqrt(v / (1 - beta2^t)) + epsilon)}
+     * </ul>
      *
      * <p>Source: Dozat, "Incorporating Nesterov momentum into Adam", 2016.
      *
      * <p>{@code learning_rate} is 0.001, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
-     * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
-     * <li>{@code schedule_decay}, 0.004: How fast the momentum approaches {@code beta1}.
+     * <li>{@code beta1}, 0.9: Decay of the mean gradient.
+     * <li>{@code beta2}, 0.999: Decay of the mean squared gradient.
+     * <li>{@code epsilon}, 1e-8: Added to the divisor to avoid division by 0.
+     * <li>{@code schedule_decay}, 0.004: Speed at which the momentum approaches {@code beta1}.
      * </ul>
      */
     public static Optimizer nadam() {
@@ -311,23 +358,24 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code signum}} Signum: steps of one size, in the direction of the momentum's sign.
+     * {@return {@code signum}} Signum: steps of one size, in the direction of the sign of the
+     * momentum.
      *
      * <p>With {@code q = clip(rescale * gradient)}:
      * <ul>
-     * <li>with momentum {@code m = momentum * m - (1 - momentum) * (q + wd * w)} and {@code w = (1 - lr *
-     * wd_lh) * w + lr * sign(m)};
-     * <li>without {@code w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)}.
+     * <li>with momentum: {@code m = momentum * m - (1 - momentum) * (q + wd * w)}, {@code w = (1 -
+     * lr * wd_lh) * w + lr * sign(m)}
+     * <li>without momentum: {@code w = (1 - lr * (wd + wd_lh)) * w - lr * sign(q)}
      * </ul>
      *
-     * <p>Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for
-     * non-convex problems", 2018.
+     * <p>Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation
+     * for non-convex problems", 2018.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code momentum}, 0.9: The share of the last momentum that is kept; with 0 the step has the sign of
-     * the gradient.
-     * <li>{@code wd_lh}, 0: Weight decay beside the gradient.
+     * <li>{@code momentum}, 0.9: Decay of the momentum; if 0, the step uses the sign of the
+     * gradient.
+     * <li>{@code wd_lh}, 0: Decoupled weight decay.
      * </ul>
      */
     public static Optimizer signum() {
@@ -335,21 +383,26 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code ftml}} Follow the moving leader.
+     * {@return {@code ftml}} FTML: follows the moving leader.
      *
-     * <p>With {@code q = clip(rescale * gradient + wd * w)}: {@code v = beta2 * v + (1 - beta2) * q^2},
-     * {@code D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)}, {@code z = beta1 * z + (1 -
-     * beta1) * q - (D - beta1 * d) * w}, then {@code d = D} and {@code w = -z / d}.
+     * <p>With {@code q = clip(rescale * gradient + wd * w)} and update number {@code t}:
+     * <ul>
+     * <li>{@code v = beta2 * v + (1 - beta2) * q^2}
+     * <li>{@code D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)}
+     * <li>{@code z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w}
+     * <li>{@code d = D}, {@code w = -z / d}
+     * </ul>
      *
-     * <p>An update with learning rate 0 is skipped: weight, state and {@code t} do not change.
+     * <p>With learning rate 0, an update changes neither weight nor state, and {@code t} does not
+     * count it.
      *
      * <p>Source: Zheng and Kwok, "Follow the moving leader in deep learning", 2017.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.6: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
-     * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
+     * <li>{@code beta1}, 0.6: Decay of the mean gradient.
+     * <li>{@code beta2}, 0.999: Decay of the mean squared gradient.
+     * <li>{@code epsilon}, 1e-8: Added to the divisor to avoid division by 0.
      * </ul>
      */
     public static Optimizer ftml() {
@@ -357,20 +410,25 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code lion}} Lion: steps of one size, in the direction of the sign of a mean gradient.
+     * {@return {@code lion}} Lion: steps of one size, in the direction of the sign of a mean
+     * gradient.
      *
-     * <p>With {@code q = clip(rescale * gradient)}: {@code c = beta1 * m + (1 - beta1) * q}, {@code w = w -
-     * lr * (sign(c) + wd * w)} and {@code m = beta2 * m + (1 - beta2) * q}.
+     * <p>With {@code q = clip(rescale * gradient)}:
+     * <ul>
+     * <li>{@code c = beta1 * m + (1 - beta1) * q}
+     * <li>{@code w = w - lr * (sign(c) + wd * w)}
+     * <li>{@code m = beta2 * m + (1 - beta2) * q}
+     * </ul>
      *
-     * <p>Its state is half of Adam's. The authors recommend a third to a tenth of the learning rate of AdamW,
-     * and a weight decay that is as much larger.
+     * <p>The state is half of Adam's. The authors recommend a third to a tenth of the learning rate
+     * of AdamW, and a weight decay that is larger by the same factor.
      *
      * <p>Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023, algorithm 2.
      *
      * <p>{@code learning_rate} is 0.0001, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: The share of the mean in the direction of a step, beside the gradient.
-     * <li>{@code beta2}, 0.99: Decay of the mean of the gradients.
+     * <li>{@code beta1}, 0.9: Weight of the mean gradient in the direction of a step.
+     * <li>{@code beta2}, 0.99: Decay of the mean gradient.
      * </ul>
      */
     public static Optimizer lion() {
@@ -378,21 +436,25 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code adabelief}} AdaBelief: Adam with the variance of the gradient around its mean, so that
-     * a gradient as it was expected makes a large step.
+     * {@return {@code adabelief}} AdaBelief: Adam with the variance of the gradient around its
+     * mean, so an expected gradient makes a large step.
      *
-     * <p>With {@code q = clip(rescale * gradient)} and {@code t} the number of the update: {@code m = beta1 *
-     * m + (1 - beta1) * q}, {@code s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon} and {@code w = (1 - lr
-     * * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)}.
+     * <p>With {@code q = clip(rescale * gradient)} and update number {@code t}:
+     * <ul>
+     * <li>{@code m = beta1 * m + (1 - beta1) * q}
+     * <li>{@code s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon}
+     * <li>{@code w = (1 - lr * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) +
+     * epsilon)}
+     * </ul>
      *
      * <p>Source: Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed
      * gradients", 2020, algorithm 2, with decoupled weight decay.
      *
      * <p>{@code learning_rate} is 0.001, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the variance around that mean.
-     * <li>{@code epsilon}, 1e-8: Is added so that the quotient is finite.
+     * <li>{@code beta1}, 0.9: Decay of the mean gradient.
+     * <li>{@code beta2}, 0.999: Decay of the variance.
+     * <li>{@code epsilon}, 1e-8: Added to the divisor to avoid division by 0.
      * </ul>
      */
     public static Optimizer adaBelief() {
@@ -400,27 +462,33 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code lars}} LARS: gradient descent whose learning rate is scaled for each key by the norms
-     * of weight and gradient.
+     * {@return {@code lars}} LARS: gradient descent that scales the learning rate of each key by
+     * the norms of weight and gradient.
      *
-     * <p>With {@code q = clip(rescale * gradient)} and Euclidean norms over all elements of a key: {@code
-     * rate = lr * eta * |w| / (|rescale * gradient| + wd * |w| + epsilon)}, or {@code lr} if one of the norms
-     * is 0, {@code m = momentum * m - rate * wd * w - rate * q} and {@code w = w + m}.
+     * <p>With {@code q = clip(rescale * gradient)} and Euclidean norms over all elements of a key:
+     * <ul>
+     * <li>{@code rate = lr * eta * |w| / (|rescale * gradient| + wd * |w| + epsilon)}, or {@code
+     * lr} if a norm is 0
+     * <li>{@code m = momentum * m - rate * wd * w - rate * q}
+     * <li>{@code w = w + m}
+     * </ul>
      *
-     * <p>Keys whose names end in {@code gamma}, {@code beta} or {@code bias} take {@code rate = lr}. With
-     * {@code momentum_correction}, {@code momentum} is multiplied by {@code lr} over that of the key's last
-     * update.
+     * <p>Keys that end in {@code gamma}, {@code beta} or {@code bias} use {@code rate = lr}. With
+     * {@code momentum_correction}, {@code momentum} is multiplied by {@code lr} and divided by the
+     * {@code lr} of the key's last update.
      *
-     * <p>Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017, with the
-     * options of MXNet 1.9; the correction is from Goyal et al., "Accurate, large minibatch SGD", 2017.
+     * <p>Source: You, Gitman and Ginsburg, "Large batch training of convolutional networks", 2017,
+     * with the options of MXNet 1.9; the correction is from Goyal et al., "Accurate, large
+     * minibatch SGD", 2017.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code momentum}, 0: The share of the last step that is kept; 0 for none.
-     * <li>{@code eta}, 0.001: Trust coefficient: norm of a step over the norm of the weight, at learning rate
-     * 1.
-     * <li>{@code epsilon}, 0: Is added so that the quotient is finite.
-     * <li>{@code momentum_correction}, true: Whether a change of the learning rate also scales the momentum.
+     * <li>{@code momentum}, 0: Fraction of the last step that is added; 0 for no momentum.
+     * <li>{@code eta}, 0.001: Trust coefficient: norm of a step over norm of the weight, at
+     * learning rate 1.
+     * <li>{@code epsilon}, 0: Added to the divisor to avoid division by 0.
+     * <li>{@code momentum_correction}, true: Whether a change of the learning rate also scales the
+     * momentum.
      * </ul>
      */
     public static Optimizer lars() {
@@ -428,29 +496,33 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code lamb}} LAMB: Adam's direction with weight decay, scaled for each key by the norm of the
-     * weight.
+     * {@return {@code lamb}} LAMB: Adam with weight decay that scales the step of each key by the
+     * norm of the weight.
      *
-     * <p>With {@code q = clip(rescale * gradient)}, {@code t} the number of the update and Euclidean norms
-     * over all elements of a key: {@code m = beta1 * m + (1 - beta1) * q}, {@code v = beta2 * v + (1 - beta2)
-     * * q^2}, {@code u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w} and {@code w = w
-     * - lr * |w| / |u| * u}.
+     * <p>With {@code q = clip(rescale * gradient)}, update number {@code t} and Euclidean norms
+     * over all elements of a key:
+     * <ul>
+     * <li>{@code m = beta1 * m + (1 - beta1) * q}
+     * <li>{@code v = beta2 * v + (1 - beta2) * q^2}
+     * <li>{@code u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w}
+     * <li>{@code w = w - lr * |w| / |u| * u}
+     * </ul>
      *
-     * <p>{@code |w|} is first moved into the interval from {@code lower_bound} to {@code upper_bound}; if it
-     * or {@code |u|} is 0, the quotient is 1. Without {@code bias_correction} the divisors {@code 1 -
-     * beta1^t} and {@code 1 - beta2^t} are 1.
+     * <p>{@code |w|} is first clamped to {@code lower_bound} and {@code upper_bound}. If {@code
+     * |w|} or {@code |u|} is 0, the quotient counts as 1. Without {@code bias_correction}, the
+     * divisors {@code 1 - beta1^t} and {@code 1 - beta2^t} are 1.
      *
-     * <p>Source: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", 2020,
-     * algorithm 2, with the options of MXNet 1.9.
+     * <p>Source: You et al., "Large batch optimization for deep learning: training BERT in 76
+     * minutes", 2020, algorithm 2, with the options of MXNet 1.9.
      *
      * <p>{@code learning_rate} is 0.001, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code beta1}, 0.9: Decay of the mean of the gradients.
-     * <li>{@code beta2}, 0.999: Decay of the mean of their squares.
-     * <li>{@code epsilon}, 1e-6: Is added so that the quotient is finite.
+     * <li>{@code beta1}, 0.9: Decay of the mean gradient.
+     * <li>{@code beta2}, 0.999: Decay of the mean squared gradient.
+     * <li>{@code epsilon}, 1e-6: Added to the divisor to avoid division by 0.
      * <li>{@code lower_bound}, 0: Lower limit of the weight norm; 0 for none.
      * <li>{@code upper_bound}, 0: Upper limit of the weight norm; 0 for none.
-     * <li>{@code bias_correction}, true: Whether the means are corrected for starting at 0.
+     * <li>{@code bias_correction}, true: Whether to correct the bias of means that start at 0.
      * </ul>
      */
     public static Optimizer lamb() {
@@ -458,22 +530,24 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
     }
 
     /**
-     * {@return {@code groupadagrad}} GroupAdaGrad: AdaGrad with one learning rate for each row of the weight.
+     * {@return {@code groupadagrad}} GroupAdaGrad: AdaGrad with one learning rate for each row of
+     * the weight.
      *
-     * <p>With {@code q = clip(rescale * gradient)}, and for each row of the weight, along its first axis:
-     * {@code h = h + mean(q^2)} over the row and {@code w = w - lr * (q / sqrt(h + epsilon) + wd * w)}.
+     * <p>With {@code q = clip(rescale * gradient)}, for each row along the first axis:
+     * <ul>
+     * <li>{@code h = h + mean(q^2)}, with the mean over the row
+     * <li>{@code w = w - lr * (q / sqrt(h + epsilon) + wd * w)}
+     * </ul>
      *
-     * <p>Its state is one number for each row.
-     *
-     * <p>Source: the operator {@code group_adagrad_update} of Apache MXNet 1.9, without weight decay, after
-     * Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and stochastic
-     * optimization", 2011.
+     * <p>Source: the operator {@code group_adagrad_update} of Apache MXNet 1.9, which has no weight
+     * decay, after Duchi, Hazan and Singer, "Adaptive subgradient methods for online learning and
+     * stochastic optimization", 2011.
      *
      * <p>{@code learning_rate} is 0.01, {@code wd} is 0. Its own hyper-parameters:
      * <ul>
-     * <li>{@code epsilon}, 1e-5: Is added so that the quotient is finite.
-     * <li>{@code lazy_update}, true: Whether a gradient of some rows changes weight and state in those rows
-     * only; otherwise the other rows count as 0.
+     * <li>{@code epsilon}, 1e-5: Added to the divisor to avoid division by 0.
+     * <li>{@code lazy_update}, true: Whether a row-sparse gradient changes only its own rows of
+     * weight and state; otherwise missing rows count as 0.
      * </ul>
      */
     public static Optimizer groupAdaGrad() {

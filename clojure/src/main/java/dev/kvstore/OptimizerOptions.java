@@ -29,8 +29,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     public abstract Optimizer with(String hyperParameter, double value);
 
     /**
-     * {@return this optimizer with another {@code learning_rate}} Size of a step; with a schedule, where that
-     * starts.
+     * {@return this optimizer with another {@code learning_rate}} Step size; with a schedule, its
+     * base.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -63,8 +63,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code clip_gradient}} Bound on each element of the rescaled
-     * gradient; 0 for none.
+     * {@return this optimizer with another {@code clip_gradient}} Bound on each element of the
+     * rescaled gradient; 0 for none.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -75,8 +75,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code begin_num_update}} How many updates a key is taken to have
-     * had before.
+     * {@return this optimizer with another {@code begin_num_update}} Update count that keys start
+     * with.
      *
      * @param value a whole number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -87,8 +87,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code momentum}} What it is depends on the optimizer: see its
-     * factory.
+     * {@return this optimizer with another {@code momentum}} What it is depends on the optimizer:
+     * see its factory.
      *
      * @param value a finite number
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -99,8 +99,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code lazy_update}} Whether a gradient of some rows changes
-     * weight and state in those rows only; otherwise the other rows count as 0.
+     * {@return this optimizer with another {@code lazy_update}} Whether a row-sparse gradient
+     * changes only its own rows of weight and state; otherwise missing rows count as 0.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -122,7 +122,7 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code seed}} Chooses the noise.
+     * {@return this optimizer with another {@code seed}} Seed of the noise.
      *
      * @param value a whole number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -133,8 +133,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code beta1}} What it is depends on the optimizer: see its
-     * factory.
+     * {@return this optimizer with another {@code beta1}} What it is depends on the optimizer: see
+     * its factory.
      *
      * @param value a number of at least 0 and below 1
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -145,8 +145,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code beta2}} What it is depends on the optimizer: see its
-     * factory.
+     * {@return this optimizer with another {@code beta2}} What it is depends on the optimizer: see
+     * its factory.
      *
      * @param value a number of at least 0 and below 1
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -157,7 +157,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code epsilon}} Is added so that the quotient is finite.
+     * {@return this optimizer with another {@code epsilon}} Added to the divisor to avoid division
+     * by 0.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -168,7 +169,7 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code decay_factor}} {@code beta1} is multiplied by it after each
+     * {@return this optimizer with another {@code decay_factor}} Factor on {@code beta1} after each
      * update.
      *
      * @param value a number of at least 0
@@ -180,8 +181,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code decoupled_wd}} Whether the weight decay is subtracted from
-     * the weight, and not part of the gradient.
+     * {@return this optimizer with another {@code decoupled_wd}} Whether weight decay is subtracted
+     * from the weight instead of added to the gradient.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -192,8 +193,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code pytorch_epsilon}} Whether epsilon is added after the square
-     * root and the bias correction, as PyTorch does.
+     * {@return this optimizer with another {@code pytorch_epsilon}} Whether epsilon is added after
+     * the square root and the bias correction, as by PyTorch.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -204,8 +205,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code rho}} Decay of the means of the squared gradients and of
-     * the squared steps.
+     * {@return this optimizer with another {@code rho}} Decay of the mean squared gradient and the
+     * mean squared step.
      *
      * @param value a number of at least 0 and below 1
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -216,8 +217,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code gamma1}} Decay of the means of the gradients and of their
-     * squares.
+     * {@return this optimizer with another {@code gamma1}} Decay of the mean gradient and the mean
+     * squared gradient.
      *
      * @param value a number of at least 0 and below 1
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -228,8 +229,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code gamma2}} The share of the last step that is kept, if {@code
-     * centered}.
+     * {@return this optimizer with another {@code gamma2}} Fraction of the last step that is added,
+     * if {@code centered}.
      *
      * @param value a finite number
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -240,8 +241,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code centered}} Whether the mean of the gradients is subtracted:
-     * the form of Graves.
+     * {@return this optimizer with another {@code centered}} Whether the mean gradient is
+     * subtracted, as by Graves.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -252,8 +253,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code clip_weights}} Bound on each element of the new weight; 0
-     * for none.
+     * {@return this optimizer with another {@code clip_weights}} Bound on each element of the new
+     * weight; 0 for none.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -275,7 +276,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code beta}} The greater, the smaller the first steps.
+     * {@return this optimizer with another {@code beta}} A larger value makes the first steps
+     * smaller.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -286,8 +288,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code schedule_decay}} How fast the momentum approaches {@code
-     * beta1}.
+     * {@return this optimizer with another {@code schedule_decay}} Speed at which the momentum
+     * approaches {@code beta1}.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -298,7 +300,7 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code wd_lh}} Weight decay beside the gradient.
+     * {@return this optimizer with another {@code wd_lh}} Decoupled weight decay.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -309,8 +311,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code eta}} Trust coefficient: norm of a step over the norm of
-     * the weight, at learning rate 1.
+     * {@return this optimizer with another {@code eta}} Trust coefficient: norm of a step over norm
+     * of the weight, at learning rate 1.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -321,8 +323,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code momentum_correction}} Whether a change of the learning rate
-     * also scales the momentum.
+     * {@return this optimizer with another {@code momentum_correction}} Whether a change of the
+     * learning rate also scales the momentum.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -333,7 +335,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code lower_bound}} Lower limit of the weight norm; 0 for none.
+     * {@return this optimizer with another {@code lower_bound}} Lower limit of the weight norm; 0
+     * for none.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -344,7 +347,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code upper_bound}} Upper limit of the weight norm; 0 for none.
+     * {@return this optimizer with another {@code upper_bound}} Upper limit of the weight norm; 0
+     * for none.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
@@ -355,8 +359,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code bias_correction}} Whether the means are corrected for
-     * starting at 0.
+     * {@return this optimizer with another {@code bias_correction}} Whether to correct the bias of
+     * means that start at 0.
      *
      * @param value true or false
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such

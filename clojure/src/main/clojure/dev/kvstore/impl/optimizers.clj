@@ -11,115 +11,133 @@
   "Each makes an optimizer with `opts`."
   '[{:function sgd
     :factory sgd
-    :title "Stochastic gradient descent, with and without momentum."
-    :doc "Returns the optimizer `sgd`. Stochastic gradient descent, with and without momentum.
+    :title "Stochastic gradient descent, with or without momentum."
+    :doc "Returns the optimizer `sgd`. Stochastic gradient descent, with or without momentum.
 
   With q = clip(rescale * gradient):
 
-  - without momentum w = (1 - lr * wd) * w - lr * q;
-  - with momentum m = momentum * m - lr * wd * w - lr * q and w = w + m.
+  - without momentum: w = (1 - lr * wd) * w - lr * q
+  - with momentum: m = momentum * m - lr * wd * w - lr * q, w = w + m
 
   Source: the operators sgd_update and sgd_mom_update of Apache MXNet 1.9.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0.0001), and
-    :momentum     0; the share of the last step that is kept; 0 for none
-    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
-                  the other rows count as 0
+    :momentum     0; fraction of the last step that is added; 0 for no momentum
+    :lazy-update  true; whether a row-sparse gradient changes only its own rows of weight and state;
+                  otherwise missing rows count as 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (sgd {:rescale-grad 0.5}))"}
    {:function nag-operator
     :factory nagOperator
-    :title "Nesterov's accelerated gradient as an operator of MXNet computes it."
-    :doc "Returns the optimizer `nag-operator`. Nesterov's accelerated gradient as an operator of MXNet computes it.
+    :title "Nesterov's accelerated gradient, as the operator of MXNet computes it."
+    :doc "Returns the optimizer `nag-operator`. Nesterov's accelerated gradient, as the operator of MXNet
+  computes it.
 
-  With q = clip(rescale * gradient): m = momentum * m, then w' = w - m + (momentum + 1) * (m - lr * (q + wd *
-  w)) and m = m - lr * (q + wd * w'), with the new weight in the last term. Without momentum it is gradient
-  descent.
+  With q = clip(rescale * gradient) and the new weight w':
+
+  - m = momentum * m
+  - w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))
+  - m = m - lr * (q + wd * w')
+
+  Without momentum, the step is that of sgd.
 
   Source: the operator nag_mom_update of Apache MXNet 1.9.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
-    :momentum  0; the share of the last step that is kept; 0 for none
+    :momentum  0; fraction of the last step that is added; 0 for no momentum
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (nag-operator {:rescale-grad 0.5}))"}
    {:function nag
     :factory nag
-    :title "Nesterov's accelerated gradient as most libraries compute it."
-    :doc "Returns the optimizer `nag`. Nesterov's accelerated gradient as most libraries compute it.
+    :title "Nesterov's accelerated gradient, as most libraries compute it."
+    :doc "Returns the optimizer `nag`. Nesterov's accelerated gradient, as most libraries compute it.
 
-  With q = clip(rescale * gradient) and r = q + wd * w: m = momentum * m + r and w = w - lr * (r + momentum *
-  m). Without momentum it is gradient descent.
+  With q = clip(rescale * gradient) and r = q + wd * w:
 
-  Source: Sutskever, Martens, Dahl and Hinton, \"On the importance of initialization and momentum in deep
-  learning\", 2013.
+  - m = momentum * m + r
+  - w = w - lr * (r + momentum * m)
+
+  Without momentum, the step is that of sgd.
+
+  Source: Sutskever, Martens, Dahl and Hinton, \"On the importance of initialization and momentum in
+  deep learning\", 2013.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0.0001), and
-    :momentum  0; the share of the last gradients that is kept; 0 for none
+    :momentum  0; decay of the sum of gradients; 0 for no momentum
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (nag {:rescale-grad 0.5}))"}
    {:function dcasgd
     :factory dcasgd
-    :title "Gradient descent with delay compensation: a gradient that was computed for an older weight p is corrected towards the present one."
-    :doc "Returns the optimizer `dcasgd`. Gradient descent with delay compensation: a gradient that was computed for
-  an older weight p is corrected towards the present one.
+    :title "Gradient descent with delay compensation: corrects gradients that belong to an older weight."
+    :doc "Returns the optimizer `dcasgd`. Gradient descent with delay compensation: corrects gradients that
+  belong to an older weight.
 
-  With q = clip(rescale * gradient) and u = -lr * (q + wd * w + lambda * q * q * (w - p)): without momentum w
-  = w + u; with it m = momentum * m + u and w = w + m. Then p is the weight from before the step.
+  With q = clip(rescale * gradient), the weight p before the previous step, and u = -lr * (q + wd *
+  w + lambda * q * q * (w - p)):
 
-  Source: Zheng and others, \"Asynchronous stochastic gradient descent with delay compensation\", 2017.
+  - without momentum: w = w + u
+  - with momentum: m = momentum * m + u, w = w + m
+
+  Source: Zheng and others, \"Asynchronous stochastic gradient descent with delay compensation\",
+  2017.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
-    :momentum  0; the share of the last step that is kept; 0 for none
+    :momentum  0; fraction of the last step that is added; 0 for no momentum
     :lambda    0.04; strength of the compensation
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (dcasgd {:rescale-grad 0.5}))"}
    {:function sgld
     :factory sgld
-    :title "Stochastic gradient Langevin dynamics: gradient descent with noise, so that the weights become samples of the posterior."
-    :doc "Returns the optimizer `sgld`. Stochastic gradient Langevin dynamics: gradient descent with noise, so that
-  the weights become samples of the posterior.
+    :title "Stochastic gradient Langevin dynamics: gradient descent with noise, which samples the posterior of the weights."
+    :doc "Returns the optimizer `sgld`. Stochastic gradient Langevin dynamics: gradient descent with noise,
+  which samples the posterior of the weights.
 
-  With q = clip(rescale * gradient): w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e, where e is standard normal.
-  The noise is a function of the hyper-parameter seed, the key, the number of the update and the element's
-  index, so it does not depend on threads or on other keys.
+  With q = clip(rescale * gradient) and standard normal noise e:
+
+  - w = w - lr / 2 * (q + wd * w) + sqrt(lr) * e
+
+  The noise depends only on seed, the key, the number of the update and the index of the element.
 
   Source: Welling and Teh, \"Bayesian learning via stochastic gradient Langevin dynamics\", 2011.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0.0001), and
-    :seed  0; chooses the noise
+    :seed  0; seed of the noise
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (sgld {:rescale-grad 0.5}))"}
    {:function adam
     :factory adam
-    :title "Adam: steps of the mean gradient over the root of the mean squared gradient."
-    :doc "Returns the optimizer `adam`. Adam: steps of the mean gradient over the root of the mean squared gradient.
+    :title "Adam: divides the mean gradient by the root of the mean squared gradient."
+    :doc "Returns the optimizer `adam`. Adam: divides the mean gradient by the root of the mean squared
+  gradient.
 
-  With q = clip(rescale * gradient + wd * w), t the number of the update and b1 = beta1 * decay-factor^(t -
-  1): m = b1 * m + (1 - b1) * q, v = beta2 * v + (1 - beta2) * q^2 and w = w - lr * sqrt(1 - beta2^t) / (1 -
-  beta1^t) * m / (sqrt(v) + epsilon).
+  With q = clip(rescale * gradient + wd * w), update number t and b1 = beta1 * decay-factor^(t - 1):
 
-  With decoupled-wd the weight decay does not enter q; the step subtracts lr * wd * w instead. With
-  pytorch-epsilon the divisor is sqrt(v / (1 - beta2^t)) + epsilon, and the step size before it lr / (1 -
-  beta1^t).
+  - m = b1 * m + (1 - b1) * q
+  - v = beta2 * v + (1 - beta2) * q^2
+  - w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
 
-  Source: Kingma and Ba, \"Adam: a method for stochastic optimization\", 2015, the efficient order of section 2.
+  With decoupled-wd, the step subtracts lr * wd * w, and q does not contain wd * w. With
+  pytorch-epsilon, the step is lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon).
+
+  Source: Kingma and Ba, \"Adam: a method for stochastic optimization\", 2015, the efficient order of
+  section 2.
 
   `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
-    :beta1            0.9; decay of the mean of the gradients
-    :beta2            0.999; decay of the mean of their squares
-    :epsilon          1e-8; is added so that the quotient is finite
-    :decay-factor     0.99999999; beta1 is multiplied by it after each update
-    :decoupled-wd     true; whether the weight decay is subtracted from the weight, and not part of the
-                      gradient
-    :pytorch-epsilon  false; whether epsilon is added after the square root and the bias correction, as
-                      PyTorch does
-    :lazy-update      true; whether a gradient of some rows changes weight and state in those rows only;
-                      otherwise the other rows count as 0
+    :beta1            0.9; decay of the mean gradient
+    :beta2            0.999; decay of the mean squared gradient
+    :epsilon          1e-8; added to the divisor to avoid division by 0
+    :decay-factor     0.99999999; factor on beta1 after each update
+    :decoupled-wd     true; whether weight decay is subtracted from the weight instead of added to
+                      the gradient
+    :pytorch-epsilon  false; whether epsilon is added after the square root and the bias correction,
+                      as by PyTorch
+    :lazy-update      true; whether a row-sparse gradient changes only its own rows of weight and
+                      state; otherwise missing rows count as 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (adam {:rescale-grad 0.5}))"}
@@ -128,291 +146,324 @@
     :title "AdamW: Adam with decoupled weight decay."
     :doc "Returns the optimizer `adamw`. AdamW: Adam with decoupled weight decay.
 
-  With q = clip(rescale * gradient) and t the number of the update: m = beta1 * m + (1 - beta1) * q, v = beta2
-  * v + (1 - beta2) * q^2 and w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd
-  * w.
+  With q = clip(rescale * gradient) and update number t:
+
+  - m = beta1 * m + (1 - beta1) * q
+  - v = beta2 * v + (1 - beta2) * q^2
+  - w = w - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) - lr * wd * w
 
   Source: Loshchilov and Hutter, \"Decoupled weight decay regularization\", 2019.
 
   `opts` are those of every optimizer (:learning-rate 0.001, :wd 0.01), and
-    :beta1    0.9; decay of the mean of the gradients
-    :beta2    0.999; decay of the mean of their squares
-    :epsilon  1e-8; is added so that the quotient is finite
+    :beta1    0.9; decay of the mean gradient
+    :beta2    0.999; decay of the mean squared gradient
+    :epsilon  1e-8; added to the divisor to avoid division by 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (adamw {:rescale-grad 0.5}))"}
    {:function ada-grad
     :factory adaGrad
-    :title "AdaGrad: each element's steps shrink with the sum of its squared gradients."
-    :doc "Returns the optimizer `ada-grad`. AdaGrad: each element's steps shrink with the sum of its squared
-  gradients.
+    :title "AdaGrad: divides the gradient by the root of the sum of all squared gradients."
+    :doc "Returns the optimizer `ada-grad`. AdaGrad: divides the gradient by the root of the sum of all
+  squared gradients.
 
-  With q = clip(rescale * gradient): h = h + q^2 and w = w - lr * (q / sqrt(h + epsilon) + wd * w).
+  With q = clip(rescale * gradient):
+
+  - h = h + q^2
+  - w = w - lr * (q / sqrt(h + epsilon) + wd * w)
 
   Source: Duchi, Hazan and Singer, \"Adaptive subgradient methods for online learning and stochastic
   optimization\", 2011.
 
   `opts` are those of every optimizer (:learning-rate 0.05, :wd 0), and
-    :epsilon      1e-7; is added so that the quotient is finite
-    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
-                  the other rows count as 0
+    :epsilon      1e-7; added to the divisor to avoid division by 0
+    :lazy-update  true; whether a row-sparse gradient changes only its own rows of weight and state;
+                  otherwise missing rows count as 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ada-grad {:rescale-grad 0.5}))"}
    {:function ada-delta
     :factory adaDelta
-    :title "AdaDelta: steps measured by the size of earlier steps, without a learning rate."
-    :doc "Returns the optimizer `ada-delta`. AdaDelta: steps measured by the size of earlier steps, without a learning
-  rate.
+    :title "AdaDelta: scales steps by the size of earlier steps, and ignores the learning rate."
+    :doc "Returns the optimizer `ada-delta`. AdaDelta: scales steps by the size of earlier steps, and
+  ignores the learning rate.
 
-  With q = clip(rescale * gradient): a = rho * a + (1 - rho) * q^2, d = sqrt(D + epsilon) / sqrt(a + epsilon)
-  * q, D = rho * D + (1 - rho) * d^2 and w = w - (d + wd * w).
+  With q = clip(rescale * gradient):
+
+  - a = rho * a + (1 - rho) * q^2
+  - d = sqrt(D + epsilon) / sqrt(a + epsilon) * q
+  - D = rho * D + (1 - rho) * d^2
+  - w = w - (d + wd * w)
 
   Source: Zeiler, \"ADADELTA: an adaptive learning rate method\", 2012.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
-    :rho      0.05; decay of the means of the squared gradients and of the squared steps
-    :epsilon  1e-8; is added so that the quotient is finite
+    :rho      0.05; decay of the mean squared gradient and the mean squared step
+    :epsilon  1e-8; added to the divisor to avoid division by 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ada-delta {:rescale-grad 0.5}))"}
    {:function rms-prop
     :factory rmsProp
-    :title "RMSProp: steps divided by the root of the mean squared gradient, plain or centered."
-    :doc "Returns the optimizer `rms-prop`. RMSProp: steps divided by the root of the mean squared gradient, plain or
-  centered.
+    :title "RMSProp: divides the gradient by the root of the mean squared gradient, plain or centered."
+    :doc "Returns the optimizer `rms-prop`. RMSProp: divides the gradient by the root of the mean squared
+  gradient, plain or centered.
 
   With q = clip(rescale * gradient + wd * w) and n = gamma1 * n + (1 - gamma1) * q^2:
 
-  - plain w = w - lr * q / sqrt(n + epsilon);
-  - centered also G = gamma1 * G + (1 - gamma1) * q, d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon) and w =
-    w + d. The variance n - G^2 counts as 0 when rounding makes it negative.
+  - plain: w = w - lr * q / sqrt(n + epsilon)
+  - centered: G = gamma1 * G + (1 - gamma1) * q, d = gamma2 * d - lr * q / sqrt(n - G^2 + epsilon),
+    w = w + d; a negative n - G^2 counts as 0
 
-  With decoupled-wd the weight decay does not enter q: wd * w is added to the quotient instead. With
-  clip-weights above 0 the new weight is moved into that bound. With pytorch-epsilon epsilon is added to the
-  root, not under it.
+  With decoupled-wd, wd * w is added to the quotient, and not part of q. With clip-weights above 0,
+  the new weight is clipped. With pytorch-epsilon, epsilon is added to the root, not under it.
 
-  Source: Tieleman and Hinton, \"Neural networks for machine learning\", lecture 6.5, 2012; Graves, \"Generating
-  sequences with recurrent neural networks\", 2013, equations 38 to 45.
+  Source: Tieleman and Hinton, \"Neural networks for machine learning\", lecture 6.5, 2012; Graves,
+  \"Generating sequences with recurrent neural networks\", 2013, equations 38 to 45.
 
   `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
-    :gamma1           0.95; decay of the means of the gradients and of their squares
-    :gamma2           0.9; the share of the last step that is kept, if centered
-    :epsilon          0.0001; is added so that the quotient is finite
-    :centered         true; whether the mean of the gradients is subtracted: the form of Graves
+    :gamma1           0.95; decay of the mean gradient and the mean squared gradient
+    :gamma2           0.9; fraction of the last step that is added, if centered
+    :epsilon          0.0001; added to the divisor to avoid division by 0
+    :centered         true; whether the mean gradient is subtracted, as by Graves
     :clip-weights     0; bound on each element of the new weight; 0 for none
-    :decoupled-wd     true; whether the weight decay is subtracted from the weight, and not part of the
-                      gradient
-    :pytorch-epsilon  false; whether epsilon is added after the square root and the bias correction, as
-                      PyTorch does
+    :decoupled-wd     true; whether weight decay is subtracted from the weight instead of added to
+                      the gradient
+    :pytorch-epsilon  false; whether epsilon is added after the square root and the bias correction,
+                      as by PyTorch
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (rms-prop {:rescale-grad 0.5}))"}
    {:function ftrl
     :factory ftrl
-    :title "Follow the regularized leader, per coordinate: sparse weights for linear models."
-    :doc "Returns the optimizer `ftrl`. Follow the regularized leader, per coordinate: sparse weights for linear
-  models.
+    :title "FTRL: follows the regularized leader, per coordinate. Gives sparse weights of linear models."
+    :doc "Returns the optimizer `ftrl`. FTRL: follows the regularized leader, per coordinate. Gives sparse
+  weights of linear models.
 
-  With q = clip(rescale * gradient): z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr, n = n + q^2, and w =
-  (sign(z) * lambda1 - z) / ((beta + sqrt(n)) / lr + wd) where |z| > lambda1, else 0.
+  With q = clip(rescale * gradient):
 
-  An update with learning rate 0 is skipped: weight and state do not change.
+  - z = z + q - (sqrt(n + q^2) - sqrt(n)) * w / lr
+  - n = n + q^2
+  - w = (sign(z) * lambda1 - z) / ((beta + sqrt(n)) / lr + wd) if |z| > lambda1, else 0
+
+  With learning rate 0, an update changes neither weight nor state.
 
   Source: McMahan and others, \"Ad click prediction: a view from the trenches\", 2013.
 
   `opts` are those of every optimizer (:learning-rate 0.1, :wd 0), and
     :lambda1      0.01; strength of the L1 penalty
-    :beta         1; the greater, the smaller the first steps
-    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
-                  the other rows count as 0
+    :beta         1; a larger value makes the first steps smaller
+    :lazy-update  true; whether a row-sparse gradient changes only its own rows of weight and state;
+                  otherwise missing rows count as 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ftrl {:rescale-grad 0.5}))"}
    {:function ada-max
     :factory adaMax
-    :title "Adamax: Adam with the infinity norm in place of the variance."
-    :doc "Returns the optimizer `ada-max`. Adamax: Adam with the infinity norm in place of the variance.
+    :title "Adamax: Adam with the infinity norm instead of the variance."
+    :doc "Returns the optimizer `ada-max`. Adamax: Adam with the infinity norm instead of the variance.
 
-  With q = clip(rescale * gradient + wd * w): m = beta1 * m + (1 - beta1) * q, u = max(beta2 * u, |q|) and w =
-  w - lr / (1 - beta1^t) * m / u. Where u is 0 there has been no gradient yet, and the weight stays.
+  With q = clip(rescale * gradient + wd * w) and update number t:
+
+  - m = beta1 * m + (1 - beta1) * q
+  - u = max(beta2 * u, |q|)
+  - w = w - lr / (1 - beta1^t) * m / u; the weight stays if u is 0
 
   Source: Kingma and Ba, \"Adam: a method for stochastic optimization\", 2015, algorithm 2.
 
   `opts` are those of every optimizer (:learning-rate 0.002, :wd 0), and
-    :beta1  0.9; decay of the mean of the gradients
-    :beta2  0.999; decay of the greatest gradient
+    :beta1  0.9; decay of the mean gradient
+    :beta2  0.999; decay of the largest gradient
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ada-max {:rescale-grad 0.5}))"}
    {:function nadam
     :factory nadam
-    :title "Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule."
-    :doc "Returns the optimizer `nadam`. Nadam: Adam with Nesterov momentum, whose momentum grows on a schedule.
+    :title "Nadam: Adam with Nesterov momentum that grows on a schedule."
+    :doc "Returns the optimizer `nadam`. Nadam: Adam with Nesterov momentum that grows on a schedule.
 
-  With q = clip(rescale * gradient + wd * w), t the number of the update and f(t) = beta1 * (1 - 0.5 * 0.96^(t
-  * schedule-decay)); S is the product of f(1) .. f(t) and S' = S * f(t + 1): m = beta1 * m + (1 - beta1) * q,
-  v = beta2 * v + (1 - beta2) * q^2 and w = w - lr * ((1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')) /
-  (sqrt(v / (1 - beta2^t)) + epsilon).
+  With q = clip(rescale * gradient + wd * w), update number t, f(t) = beta1 * (1 - 0.5 * 0.96^(t *
+  schedule-decay)), S = f(1) * .. * f(t) and S' = S * f(t + 1):
+
+  - m = beta1 * m + (1 - beta1) * q
+  - v = beta2 * v + (1 - beta2) * q^2
+  - d = (1 - f(t)) * q / (1 - S) + f(t + 1) * m / (1 - S')
+  - w = w - lr * d / (sqrt(v / (1 - beta2^t)) + epsilon)
 
   Source: Dozat, \"Incorporating Nesterov momentum into Adam\", 2016.
 
   `opts` are those of every optimizer (:learning-rate 0.001, :wd 0), and
-    :beta1           0.9; decay of the mean of the gradients
-    :beta2           0.999; decay of the mean of their squares
-    :epsilon         1e-8; is added so that the quotient is finite
-    :schedule-decay  0.004; how fast the momentum approaches beta1
+    :beta1           0.9; decay of the mean gradient
+    :beta2           0.999; decay of the mean squared gradient
+    :epsilon         1e-8; added to the divisor to avoid division by 0
+    :schedule-decay  0.004; speed at which the momentum approaches beta1
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (nadam {:rescale-grad 0.5}))"}
    {:function signum
     :factory signum
-    :title "Signum: steps of one size, in the direction of the momentum's sign."
-    :doc "Returns the optimizer `signum`. Signum: steps of one size, in the direction of the momentum's sign.
+    :title "Signum: steps of one size, in the direction of the sign of the momentum."
+    :doc "Returns the optimizer `signum`. Signum: steps of one size, in the direction of the sign of the
+  momentum.
 
   With q = clip(rescale * gradient):
 
-  - with momentum m = momentum * m - (1 - momentum) * (q + wd * w) and w = (1 - lr * wd-lh) * w + lr *
-    sign(m);
-  - without w = (1 - lr * (wd + wd-lh)) * w - lr * sign(q).
+  - with momentum: m = momentum * m - (1 - momentum) * (q + wd * w), w = (1 - lr * wd-lh) * w + lr *
+    sign(m)
+  - without momentum: w = (1 - lr * (wd + wd-lh)) * w - lr * sign(q)
 
-  Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, \"signSGD: compressed optimisation for non-convex
-  problems\", 2018.
+  Source: Bernstein, Wang, Azizzadenesheli and Anandkumar, \"signSGD: compressed optimisation for
+  non-convex problems\", 2018.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
-    :momentum  0.9; the share of the last momentum that is kept; with 0 the step has the sign of the gradient
-    :wd-lh     0; weight decay beside the gradient
+    :momentum  0.9; decay of the momentum; if 0, the step uses the sign of the gradient
+    :wd-lh     0; decoupled weight decay
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (signum {:rescale-grad 0.5}))"}
    {:function ftml
     :factory ftml
-    :title "Follow the moving leader."
-    :doc "Returns the optimizer `ftml`. Follow the moving leader.
+    :title "FTML: follows the moving leader."
+    :doc "Returns the optimizer `ftml`. FTML: follows the moving leader.
 
-  With q = clip(rescale * gradient + wd * w): v = beta2 * v + (1 - beta2) * q^2, D = (1 - beta1^t) / lr *
-  (sqrt(v / (1 - beta2^t)) + epsilon), z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w, then d = D and w
-  = -z / d.
+  With q = clip(rescale * gradient + wd * w) and update number t:
 
-  An update with learning rate 0 is skipped: weight, state and t do not change.
+  - v = beta2 * v + (1 - beta2) * q^2
+  - D = (1 - beta1^t) / lr * (sqrt(v / (1 - beta2^t)) + epsilon)
+  - z = beta1 * z + (1 - beta1) * q - (D - beta1 * d) * w
+  - d = D, w = -z / d
+
+  With learning rate 0, an update changes neither weight nor state, and t does not count it.
 
   Source: Zheng and Kwok, \"Follow the moving leader in deep learning\", 2017.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
-    :beta1    0.6; decay of the mean of the gradients
-    :beta2    0.999; decay of the mean of their squares
-    :epsilon  1e-8; is added so that the quotient is finite
+    :beta1    0.6; decay of the mean gradient
+    :beta2    0.999; decay of the mean squared gradient
+    :epsilon  1e-8; added to the divisor to avoid division by 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ftml {:rescale-grad 0.5}))"}
    {:function lion
     :factory lion
     :title "Lion: steps of one size, in the direction of the sign of a mean gradient."
-    :doc "Returns the optimizer `lion`. Lion: steps of one size, in the direction of the sign of a mean gradient.
+    :doc "Returns the optimizer `lion`. Lion: steps of one size, in the direction of the sign of a mean
+  gradient.
 
-  With q = clip(rescale * gradient): c = beta1 * m + (1 - beta1) * q, w = w - lr * (sign(c) + wd * w) and m =
-  beta2 * m + (1 - beta2) * q.
+  With q = clip(rescale * gradient):
 
-  Its state is half of Adam's. The authors recommend a third to a tenth of the learning rate of AdamW, and a
-  weight decay that is as much larger.
+  - c = beta1 * m + (1 - beta1) * q
+  - w = w - lr * (sign(c) + wd * w)
+  - m = beta2 * m + (1 - beta2) * q
+
+  The state is half of Adam's. The authors recommend a third to a tenth of the learning rate of
+  AdamW, and a weight decay that is larger by the same factor.
 
   Source: Chen et al., \"Symbolic discovery of optimization algorithms\", 2023, algorithm 2.
 
   `opts` are those of every optimizer (:learning-rate 0.0001, :wd 0), and
-    :beta1  0.9; the share of the mean in the direction of a step, beside the gradient
-    :beta2  0.99; decay of the mean of the gradients
+    :beta1  0.9; weight of the mean gradient in the direction of a step
+    :beta2  0.99; decay of the mean gradient
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (lion {:rescale-grad 0.5}))"}
    {:function ada-belief
     :factory adaBelief
-    :title "AdaBelief: Adam with the variance of the gradient around its mean, so that a gradient as it was expected makes a large step."
-    :doc "Returns the optimizer `ada-belief`. AdaBelief: Adam with the variance of the gradient around its mean, so
-  that a gradient as it was expected makes a large step.
+    :title "AdaBelief: Adam with the variance of the gradient around its mean, so an expected gradient makes a large step."
+    :doc "Returns the optimizer `ada-belief`. AdaBelief: Adam with the variance of the gradient around its
+  mean, so an expected gradient makes a large step.
 
-  With q = clip(rescale * gradient) and t the number of the update: m = beta1 * m + (1 - beta1) * q, s = beta2
-  * s + (1 - beta2) * (q - m)^2 + epsilon and w = (1 - lr * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1
-  - beta2^t)) + epsilon).
+  With q = clip(rescale * gradient) and update number t:
 
-  Source: Zhuang et al., \"AdaBelief optimizer: adapting stepsizes by the belief in observed gradients\", 2020,
-  algorithm 2, with decoupled weight decay.
+  - m = beta1 * m + (1 - beta1) * q
+  - s = beta2 * s + (1 - beta2) * (q - m)^2 + epsilon
+  - w = (1 - lr * wd) * w - lr * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)
+
+  Source: Zhuang et al., \"AdaBelief optimizer: adapting stepsizes by the belief in observed
+  gradients\", 2020, algorithm 2, with decoupled weight decay.
 
   `opts` are those of every optimizer (:learning-rate 0.001, :wd 0), and
-    :beta1    0.9; decay of the mean of the gradients
-    :beta2    0.999; decay of the variance around that mean
-    :epsilon  1e-8; is added so that the quotient is finite
+    :beta1    0.9; decay of the mean gradient
+    :beta2    0.999; decay of the variance
+    :epsilon  1e-8; added to the divisor to avoid division by 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (ada-belief {:rescale-grad 0.5}))"}
    {:function lars
     :factory lars
-    :title "LARS: gradient descent whose learning rate is scaled for each key by the norms of weight and gradient."
-    :doc "Returns the optimizer `lars`. LARS: gradient descent whose learning rate is scaled for each key by the norms
-  of weight and gradient.
+    :title "LARS: gradient descent that scales the learning rate of each key by the norms of weight and gradient."
+    :doc "Returns the optimizer `lars`. LARS: gradient descent that scales the learning rate of each key by
+  the norms of weight and gradient.
 
-  With q = clip(rescale * gradient) and Euclidean norms over all elements of a key: rate = lr * eta * |w| /
-  (|rescale * gradient| + wd * |w| + epsilon), or lr if one of the norms is 0, m = momentum * m - rate * wd *
-  w - rate * q and w = w + m.
+  With q = clip(rescale * gradient) and Euclidean norms over all elements of a key:
 
-  Keys whose names end in gamma, beta or bias take rate = lr. With momentum-correction, momentum is multiplied
-  by lr over that of the key's last update.
+  - rate = lr * eta * |w| / (|rescale * gradient| + wd * |w| + epsilon), or lr if a norm is 0
+  - m = momentum * m - rate * wd * w - rate * q
+  - w = w + m
 
-  Source: You, Gitman and Ginsburg, \"Large batch training of convolutional networks\", 2017, with the options
-  of MXNet 1.9; the correction is from Goyal et al., \"Accurate, large minibatch SGD\", 2017.
+  Keys that end in gamma, beta or bias use rate = lr. With momentum-correction, momentum is
+  multiplied by lr and divided by the lr of the key's last update.
+
+  Source: You, Gitman and Ginsburg, \"Large batch training of convolutional networks\", 2017, with the
+  options of MXNet 1.9; the correction is from Goyal et al., \"Accurate, large minibatch SGD\", 2017.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
-    :momentum             0; the share of the last step that is kept; 0 for none
-    :eta                  0.001; trust coefficient: norm of a step over the norm of the weight, at learning
-                          rate 1
-    :epsilon              0; is added so that the quotient is finite
+    :momentum             0; fraction of the last step that is added; 0 for no momentum
+    :eta                  0.001; trust coefficient: norm of a step over norm of the weight, at
+                          learning rate 1
+    :epsilon              0; added to the divisor to avoid division by 0
     :momentum-correction  true; whether a change of the learning rate also scales the momentum
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (lars {:rescale-grad 0.5}))"}
    {:function lamb
     :factory lamb
-    :title "LAMB: Adam's direction with weight decay, scaled for each key by the norm of the weight."
-    :doc "Returns the optimizer `lamb`. LAMB: Adam's direction with weight decay, scaled for each key by the norm of
-  the weight.
+    :title "LAMB: Adam with weight decay that scales the step of each key by the norm of the weight."
+    :doc "Returns the optimizer `lamb`. LAMB: Adam with weight decay that scales the step of each key by the
+  norm of the weight.
 
-  With q = clip(rescale * gradient), t the number of the update and Euclidean norms over all elements of a
-  key: m = beta1 * m + (1 - beta1) * q, v = beta2 * v + (1 - beta2) * q^2, u = (m / (1 - beta1^t)) / (sqrt(v /
-  (1 - beta2^t)) + epsilon) + wd * w and w = w - lr * |w| / |u| * u.
+  With q = clip(rescale * gradient), update number t and Euclidean norms over all elements of a key:
 
-  |w| is first moved into the interval from lower-bound to upper-bound; if it or |u| is 0, the quotient is 1.
-  Without bias-correction the divisors 1 - beta1^t and 1 - beta2^t are 1.
+  - m = beta1 * m + (1 - beta1) * q
+  - v = beta2 * v + (1 - beta2) * q^2
+  - u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w
+  - w = w - lr * |w| / |u| * u
 
-  Source: You et al., \"Large batch optimization for deep learning: training BERT in 76 minutes\", 2020,
-  algorithm 2, with the options of MXNet 1.9.
+  |w| is first clamped to lower-bound and upper-bound. If |w| or |u| is 0, the quotient counts as 1.
+  Without bias-correction, the divisors 1 - beta1^t and 1 - beta2^t are 1.
+
+  Source: You et al., \"Large batch optimization for deep learning: training BERT in 76 minutes\",
+  2020, algorithm 2, with the options of MXNet 1.9.
 
   `opts` are those of every optimizer (:learning-rate 0.001, :wd 0), and
-    :beta1            0.9; decay of the mean of the gradients
-    :beta2            0.999; decay of the mean of their squares
-    :epsilon          1e-6; is added so that the quotient is finite
+    :beta1            0.9; decay of the mean gradient
+    :beta2            0.999; decay of the mean squared gradient
+    :epsilon          1e-6; added to the divisor to avoid division by 0
     :lower-bound      0; lower limit of the weight norm; 0 for none
     :upper-bound      0; upper limit of the weight norm; 0 for none
-    :bias-correction  true; whether the means are corrected for starting at 0
+    :bias-correction  true; whether to correct the bias of means that start at 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (lamb {:rescale-grad 0.5}))"}
    {:function group-ada-grad
     :factory groupAdaGrad
     :title "GroupAdaGrad: AdaGrad with one learning rate for each row of the weight."
-    :doc "Returns the optimizer `group-ada-grad`. GroupAdaGrad: AdaGrad with one learning rate for each row of the
-  weight.
+    :doc "Returns the optimizer `group-ada-grad`. GroupAdaGrad: AdaGrad with one learning rate for each row
+  of the weight.
 
-  With q = clip(rescale * gradient), and for each row of the weight, along its first axis: h = h + mean(q^2)
-  over the row and w = w - lr * (q / sqrt(h + epsilon) + wd * w).
+  With q = clip(rescale * gradient), for each row along the first axis:
 
-  Its state is one number for each row.
+  - h = h + mean(q^2), with the mean over the row
+  - w = w - lr * (q / sqrt(h + epsilon) + wd * w)
 
-  Source: the operator group_adagrad_update of Apache MXNet 1.9, without weight decay, after Duchi, Hazan and
-  Singer, \"Adaptive subgradient methods for online learning and stochastic optimization\", 2011.
+  Source: the operator group_adagrad_update of Apache MXNet 1.9, which has no weight decay, after
+  Duchi, Hazan and Singer, \"Adaptive subgradient methods for online learning and stochastic
+  optimization\", 2011.
 
   `opts` are those of every optimizer (:learning-rate 0.01, :wd 0), and
-    :epsilon      1e-5; is added so that the quotient is finite
-    :lazy-update  true; whether a gradient of some rows changes weight and state in those rows only; otherwise
-                  the other rows count as 0
+    :epsilon      1e-5; added to the divisor to avoid division by 0
+    :lazy-update  true; whether a row-sparse gradient changes only its own rows of weight and state;
+                  otherwise missing rows count as 0
   Errors are those of the namespace.
 
       (kvstore/set-optimizer (kvstore/create) (group-ada-grad {:rescale-grad 0.5}))"}])
