@@ -189,6 +189,7 @@ impl Optimizer {
     /// - [`Error::InvalidArgument`] if two names, such as `lr` and `learning_rate`, mean the same
     ///   hyper-parameter.
     pub fn set_all<N: AsRef<str>>(&mut self, options: &[(N, f64)]) -> Result<()> {
+        // Two names of one hyper-parameter would make the result depend on their order.
         for (index, (name, _)) in options.iter().enumerate() {
             let is_same =
                 |other: &str| other != name.as_ref() && resolve(other) == resolve(name.as_ref());
@@ -201,6 +202,7 @@ impl Optimizer {
                 )));
             }
         }
+        // Change a copy, so that an invalid value changes nothing.
         let mut changed = self.clone();
         for (name, value) in options {
             changed.set(name.as_ref(), *value)?;

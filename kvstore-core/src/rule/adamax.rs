@@ -60,7 +60,7 @@ impl<A: Real> Step<A, 2> for Adamax<A> {
         let q = (self.rescale * gradient + self.weight_decay * weight).clip(self.clip);
         let m = self.beta1 * m + self.rest1 * q;
         let (faded, size) = (self.beta2 * u, q.abs());
-        // Unlike `max`, the comparison keeps a NaN of either operand.
+        // Unlike `max`, this keeps a NaN of the gradient. A NaN of an earlier one is still in `m`.
         let u = if faded > size { faded } else { size };
         let step = if u == A::ZERO { A::ZERO } else { self.learning_rate * m / u };
         (weight - step, [m, u])
