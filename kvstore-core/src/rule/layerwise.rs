@@ -33,7 +33,7 @@ pub trait LayerVisitor {
 }
 
 impl UpdateRule {
-    /// Returns the rule with these norms folded into its scalars; another rule as it is.
+    /// Returns the rule with these norms folded into its scalars. Returns other rules unchanged.
     #[must_use]
     pub fn with_norms(&self, norms: [f64; 2]) -> Self {
         struct Fold<'a>(&'a UpdateRule, [f64; 2]);

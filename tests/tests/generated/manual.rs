@@ -1,4 +1,4 @@
-//! Generates the page of the manual about optimizers.
+//! The page about optimizers in the manual.
 
 use std::fmt::Write;
 
@@ -109,25 +109,11 @@ fn section(optimizer: &Optimizer, formulas: &[Formula], shared: &[Parameter]) ->
     text + "\n" + &filled("", &line)
 }
 
-/// Returns a table of hyper-parameters. `on_jvm` has the defaults that differ on the JVM.
-fn table(parameters: &[Parameter], on_jvm: &[(&str, f64)]) -> String {
-    let mut text = "| hyper-parameter | default | values | |\n|---|---|---|---|\n".to_owned();
-    for parameter in parameters {
-        let mut value = default(parameter);
-        if let Some((_, other)) = on_jvm.iter().find(|(name, _)| *name == parameter.name) {
-            let other = Parameter { default: *other, ..*parameter };
-            let _ = write!(value, "; {} in Java and Clojure", default(&other));
-        }
-        let values = match parameter.domain {
-            Domain::Flag => "`true` or `false`",
-            domain => domain.description(),
-        };
-        let _ = writeln!(
-            text,
-            "| `{}` | {value} | {values} | {} |",
-            parameter.name,
-            prose(parameter.about)
-        );
+/// Returns a hyper-parameter with its default, and that of the JVM if it differs.
+fn default_of(parameter: &Parameter, on_jvm: &[(&str, f64)]) -> String {
+    let mut text = format!("`{}` {}", parameter.name, default(parameter));
+    if let Some((_, other)) = on_jvm.iter().find(|(name, _)| *name == parameter.name) {
+        let _ = write!(text, " ({})", default(&Parameter { default: *other, ..*parameter }));
     }
     text
 }

@@ -1,5 +1,5 @@
-//! The optimizers in the form that the generators need: the definitions of `kvstore-core`, and the
-//! documentation of the functions in `kvstore-core/src/rule` that return them.
+//! The optimizers, for the constructors of every language: their definitions in `kvstore-core`, and
+//! the documentation of the functions that return these definitions.
 
 use kvstore_core::optimizer::{DEFINITIONS, Definition, Domain, Parameter, UpdateRule};
 use syn::{
@@ -8,20 +8,20 @@ use syn::{
 
 use super::formulas;
 
-/// The optimizer for test programs, which bindings do not list.
+/// The optimizer for test programs, which bindings do not document.
 const HIDDEN: &str = "test";
 
-/// The largest number of characters in a line of documentation.
-const WIDTH: usize = 110;
+/// The longest line of documentation.
+const WIDTH: usize = 100;
 
-/// An optimizer with its documentation.
+/// An optimizer and its documentation.
 pub(crate) struct Optimizer {
     pub(crate) definition: &'static Definition<UpdateRule>,
     blocks: Vec<Block>,
     function: ItemFn,
 }
 
-/// A block of documentation.
+/// A part of a documentation.
 #[derive(Debug)]
 pub(crate) enum Block {
     Paragraph(String),
@@ -29,7 +29,7 @@ pub(crate) enum Block {
 }
 
 impl Optimizer {
-    /// Returns all optimizers except [`HIDDEN`].
+    /// Returns all of them but [`HIDDEN`].
     pub(crate) fn all() -> Vec<Self> {
         let shown = DEFINITIONS.iter().filter(|definition| definition.name != HIDDEN);
         let of = |definition: &'static Definition<UpdateRule>| {
@@ -39,7 +39,7 @@ impl Optimizer {
         shown.map(of).collect()
     }
 
-    /// Returns the names of its formulas: the types `F` in `R: From<F> + From<..>`.
+    /// Returns the names of its formulas: those of `R: From<..> + From<..>`.
     pub(crate) fn formulas(&self) -> Vec<String> {
         let rule = self.function.sig.generics.type_params().next();
         let rule = rule.unwrap_or_else(|| panic!("{}: no rule", self.definition.name));
@@ -57,7 +57,7 @@ impl Optimizer {
         names
     }
 
-    /// Returns the first paragraph of the documentation.
+    /// Returns the first paragraph.
     pub(crate) fn title(&self) -> &str {
         let Some(Block::Paragraph(title)) = self.blocks.first() else {
             panic!("{}: a documentation begins with a title", self.definition.name);
@@ -65,13 +65,13 @@ impl Optimizer {
         title
     }
 
-    /// Returns the blocks after the title.
+    /// Returns the parts behind the title.
     pub(crate) fn details(&self) -> &[Block] {
         &self.blocks[1..]
     }
 
-    /// Returns the blocks after the title as text. Each block follows an empty line, and each list
-    /// item begins with a hyphen. `prose` converts the text of a block.
+    /// Returns the parts after the title as text, with an empty line before each part and a hyphen
+    /// before each item of a list. `prose` changes the text of a part.
     pub(crate) fn plain_details(&self, indent: &str, prose: fn(&str) -> String) -> String {
         let mut text = String::new();
         for block in self.details() {
@@ -88,12 +88,12 @@ impl Optimizer {
         text
     }
 
-    /// Returns the hyper-parameters of this optimizer only, and those that every optimizer has.
+    /// Returns the optimizer's own hyper-parameters, and those of every optimizer.
     pub(crate) fn parameters(&self) -> (Vec<Parameter>, Vec<Parameter>) {
         self.definition.parameters().partition(|parameter| self.is_own(parameter))
     }
 
-    /// Works like [`Optimizer::parameters`], with the defaults of the JVM.
+    /// Returns the same with the defaults for the JVM.
     pub(crate) fn parameters_of_jvm(&self) -> (Vec<Parameter>, Vec<Parameter>) {
         let changed = self.definition.factory.defaults;
         for (name, _) in changed {
@@ -114,8 +114,7 @@ impl Optimizer {
     }
 }
 
-/// Returns every hyper-parameter of any optimizer once. If optimizers describe it differently, its
-/// text refers to their factories.
+/// Returns every hyper-parameter of any optimizer once, without a text if optimizers differ in it.
 pub(crate) fn parameters(optimizers: &[Optimizer]) -> Vec<Parameter> {
     let mut found: Vec<Parameter> = Vec::new();
     for parameter in optimizers.iter().flat_map(|optimizer| optimizer.definition.parameters()) {
@@ -141,7 +140,7 @@ pub(crate) fn is_flag(parameter: &Parameter) -> bool {
     parameter.domain == Domain::Flag
 }
 
-/// Returns the default in its usual notation: `0.9`, `1e-8`, `0`, `true`.
+/// Returns the default as text: `0.9`, `1e-8`, `0`, `true`.
 pub(crate) fn default(parameter: &Parameter) -> String {
     if is_flag(parameter) {
         return (parameter.default != 0.0).to_string();
@@ -150,8 +149,8 @@ pub(crate) fn default(parameter: &Parameter) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// Returns the text with every code span changed by `change`, without backticks. A name such as
-/// `MXNet` is not code: it has backticks because Rust's lints require them.
+/// Returns the text with every code span changed and without backticks. A name such as `MXNet` is not
+/// code: it has backticks because Clippy requires them.
 pub(crate) fn with_code(text: &str, change: impl Fn(&str) -> String) -> String {
     let mut changed = String::new();
     for (number, part) in text.split('`').enumerate() {
@@ -163,14 +162,14 @@ pub(crate) fn with_code(text: &str, change: impl Fn(&str) -> String) -> String {
     changed
 }
 
-/// Returns whether the code is a name, such as `AdaGrad`.
+/// Returns whether this is a name of something, such as `AdaGrad`.
 fn is_name(code: &str) -> bool {
     code.len() > 2
         && code.starts_with(char::is_uppercase)
         && code.chars().all(char::is_alphanumeric)
 }
 
-/// Wraps the text into lines of at most [`WIDTH`] characters, each with `indent`.
+/// Returns the text in lines of at most [`WIDTH`] characters, each after `indent`.
 pub(crate) fn wrapped(text: &str, indent: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -185,13 +184,13 @@ pub(crate) fn wrapped(text: &str, indent: &str) -> String {
     lines.iter().flat_map(|line| [indent, line, "\n"]).collect()
 }
 
-/// Wraps the text. The first line begins with `lead`; the others are indented by its width.
+/// Returns the text in such lines, the first one after `lead` and the others as far to the right.
 pub(crate) fn item(lead: &str, text: &str) -> String {
     let indent = " ".repeat(lead.len());
     wrapped(text, &indent).replacen(&indent, lead, 1)
 }
 
-/// Returns the source of the function that returns the definition with this name.
+/// Returns the function that returns the definition with this name.
 fn function(name: &str) -> ItemFn {
     let mut found = formulas::files().into_iter().flat_map(|file| file.items);
     let function = found.find_map(|item| match item {
@@ -205,7 +204,7 @@ fn documentation(function: &ItemFn) -> String {
     function.attrs.iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the text of a line of documentation.
+/// Returns a line of a documentation.
 fn line(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(pair) = &attribute.meta else { return None };
     match &pair.value {
@@ -217,8 +216,8 @@ fn line(attribute: &Attribute) -> Option<String> {
     }
 }
 
-/// Returns the blocks of documentation. An empty line ends a block, and a list is a block of lines
-/// that begin with a hyphen.
+/// Returns the parts of a documentation. An empty line ends a paragraph, and so does a list of lines that
+/// begin with a hyphen.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     for part in text.split("\n\n") {
