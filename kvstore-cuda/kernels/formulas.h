@@ -1,5 +1,6 @@
 // Generated from kvstore-core/src/rule by `make kernels`. Do not edit.
-// The formulas of optimizers for one element, with the operations of the Rust code in its order.
+// The formulas of optimizers for one element: the operations of the Rust code, in its
+// order.
 #pragma once
 
 #include "step.h"

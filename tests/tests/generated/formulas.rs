@@ -38,7 +38,7 @@ pub(crate) fn header() -> String {
     let sources = Sources::read();
     let mut text = String::from(
         "// Generated from kvstore-core/src/rule by `make kernels`. Do not edit.\n\
-         // The formulas of optimizers for one element, with the operations of the Rust code in its
+         // The formulas of optimizers for one element: the operations of the Rust code, in its\n\
          // order.\n\
          #pragma once\n\n\
          #include \"step.h\"\n",
