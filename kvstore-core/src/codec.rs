@@ -73,7 +73,8 @@ impl Compression {
             }
         };
         if !(threshold > 0.0 && threshold.is_finite()) {
-            let text = format!("a compression's threshold is a number above 0, found {threshold}");
+            let text =
+                format!("compression threshold: expected a number above 0, found {threshold}");
             return Err(Error::invalid(text));
         }
         Ok(Self { code, threshold })
@@ -104,14 +105,14 @@ impl Compression {
     /// - [`Error::InvalidArgument`] if the threshold rounds to 0 or infinity in the dtype.
     pub fn of(&self, dtype: DType) -> Result<Quantizer> {
         if !dtype.is_float() {
-            return Err(Error::invalid(format!(
-                "{self} compresses floating-point numbers, not {dtype}"
-            )));
+            return Err(Error::invalid(format!("{self} needs floating-point values, not {dtype}")));
         }
         let threshold =
             with_element!(dtype, T => Scalar::Float(self.threshold).to_element::<T>().to_f64());
         if !(threshold > 0.0 && threshold.is_finite()) {
-            return Err(Error::invalid(format!("{self}: in {dtype} the threshold is {threshold}")));
+            return Err(Error::invalid(format!(
+                "{self}: as {dtype} the threshold becomes {threshold}"
+            )));
         }
         Ok(Quantizer { code: self.code, threshold })
     }

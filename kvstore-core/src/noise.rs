@@ -46,7 +46,11 @@ impl Distribution {
                 mean.is_finite() && deviation.is_finite() && *deviation >= 0.0
             }
         };
-        if is_possible { Ok(()) } else { Err(Error::invalid(format!("no numbers are {self:?}"))) }
+        if is_possible {
+            Ok(())
+        } else {
+            Err(Error::invalid(format!("invalid distribution {self:?}")))
+        }
     }
 }
 

@@ -138,13 +138,17 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "empty tensors",
             file(&header(&(list(MANY, empty) + ","), 0, "", assign), 0),
-            "tensor `0` is nobody's",
+            "tensor `0` belongs to no key",
         ),
-        ("strings", text(list(MANY, |n| format!(r#""{n:x}":"""#))), "have 0 bytes, 4 are there"),
+        (
+            "strings",
+            text(list(MANY, |n| format!(r#""{n:x}":"""#))),
+            "0 bytes of tensors, the file has 4",
+        ),
         (
             "one string",
             text(format!(r#""kvstore":"{}""#, r#"\""#.repeat(1 << 20))),
-            "have 0 bytes, 4 are there",
+            "0 bytes of tensors, the file has 4",
         ),
         (
             "axes",
@@ -154,7 +158,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "nested lists in the manifest",
             text(format!(r#""kvstore":"{{\"version\":1,\"keys\":{}""#, "[".repeat(1 << 20))),
-            "have 0 bytes, 4 are there",
+            "0 bytes of tensors, the file has 4",
         ),
         (
             "nested lists in the header",
@@ -164,7 +168,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "a huge tensor",
             tensor(r#"{"dtype":"F64","shape":[1000000000000],"data_offsets":[0,8000000000000]}"#),
-            "have 8000000000000 bytes, 68 are there",
+            "8000000000000 bytes of tensors, the file has 68",
         ),
         (
             "more elements than a number can count",
@@ -174,14 +178,18 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "overlapping tensors",
             file(&header(over, 12, "", assign), 12),
-            "`b` does not begin where the one before it ends",
+            "`b` does not begin where the previous tensor ends",
         ),
         (
             "a missing header",
             [&99_000_000_u64.to_le_bytes()[..], b"{}"].concat(),
-            "99000000 bytes expected, 2 left",
+            "expected 99000000 bytes, found 2",
         ),
-        ("an impossible header", [&u64::MAX.to_le_bytes()[..], b"{}"].concat(), "is no header"),
+        (
+            "an impossible header",
+            [&u64::MAX.to_le_bytes()[..], b"{}"].concat(),
+            "a header cannot have",
+        ),
     ]
 }
 

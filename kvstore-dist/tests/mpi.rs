@@ -61,9 +61,12 @@ const PROGRAMS: [(&str, fn()); 13] = [
         let wait = Wait::new(&"the start", Duration::from_secs(2));
         let error = MpiCollective::open(&options(), &wait).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Timeout);
-        assert!(error.to_string().contains("the start: MPI has not begun within 2s"), "{error}");
+        assert!(
+            error.to_string().contains("the start: MPI was not initialised within 2s"),
+            "{error}"
+        );
         let again = MpiCollective::open(&options(), &wait).unwrap_err();
-        assert!(again.to_string().contains("has not begun within 2s"), "{again}");
+        assert!(again.to_string().contains("was not initialised within 2s"), "{again}");
         println!("told of the absent rank");
         #[expect(clippy::disallowed_methods, reason = "what waits in the library waits on")]
         std::process::exit(1);

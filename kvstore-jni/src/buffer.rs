@@ -236,7 +236,7 @@ fn read_bytes_of(
 ) -> Result<()> {
     let size = array.dtype().size();
     if !region.len.is_multiple_of(size) {
-        let text = format!("{} bytes of a buffer are no whole number of elements", region.len);
+        let text = format!("{} bytes of a buffer are not a whole number of elements", region.len);
         return Err(Error::invalid(text).into());
     }
     let part = array.elements(first, region.len / size)?.tensor();

@@ -186,9 +186,9 @@ fn jni_code(error: &jni::errors::Error) -> ErrorCode {
 
 fn jni_text(error: &jni::errors::Error) -> String {
     match error {
-        jni::errors::Error::NullPtr(call) => format!("argument is null: {call}"),
+        jni::errors::Error::NullPtr(call) => format!("an argument is null: {call}"),
         jni::errors::Error::JniCall(JniError::NoMemory) => {
-            "the Java heap has no room for the result".to_owned()
+            "the Java heap has no space for the result".to_owned()
         }
         other => format!("java native interface: {other}"),
     }

@@ -86,9 +86,10 @@ fn pull<'l>(
 fn lists<'a>(mut ids: &'a [jlong], counts: &[jlong]) -> Result<Vec<&'a [jlong]>> {
     let mut lists = kvstore::fallible::with_capacity(counts.len())?;
     for &count in counts {
-        let (list, rest) = ids
-            .split_at_checked(convert::position(count, "counts")?)
-            .ok_or_else(|| Error::invalid("more row numbers counted than given"))?;
+        let (list, rest) =
+            ids.split_at_checked(convert::position(count, "counts")?).ok_or_else(|| {
+                Error::invalid("the number of rows exceeds the length of the row indices")
+            })?;
         lists.push(list);
         ids = rest;
     }

@@ -78,7 +78,7 @@ fn hyper_parameters<'l>(
     snapshot: jlong,
 ) -> Result<Objects<'l>> {
     let snapshot = self::snapshot(snapshot)?;
-    let none = || Error::invalid("the store had no optimizer with hyper-parameters");
+    let none = || Error::invalid("cannot read hyper-parameters: the store had no optimizer");
     let optimizer = snapshot.optimizer().ok_or_else(none)?;
     convert::hyper_parameters_to_java(env, optimizer.hyper_parameters())
 }

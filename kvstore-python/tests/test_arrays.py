@@ -152,7 +152,7 @@ def test_one_element_of_each_row():
     columns = numpy.array([1, 0, 1])
     chosen = nd.choose_element_0index(matrix, columns)
     assert (chosen.tolist(), chosen.dtype) == ([2, 3, 6], numpy.int64)
-    with pytest.raises(mx.errors.InvalidArgumentError, match=r"column 2 of row 1 of \[3, 2\] i64, expected 0 to 1"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"column index 2 for row 1 is out of range for \[3, 2\] i64: expected 0 to 1"):
         nd.onehot_encode(nd.array([0, 2, 0]), matrix)
     with pytest.raises(mx.errors.LengthMismatchError):
         nd.choose_element_0index(matrix, nd.array([0]))

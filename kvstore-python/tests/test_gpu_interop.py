@@ -299,7 +299,7 @@ def test_memory_on_other_devices_is_rejected():
     with pytest.raises(TypeError, match=r"device \(10, 0\), which is ROCm"):
         kv.push("w", Refusing(rocm))
     elsewhere = Handing(array, array.capsule(CARDS[0].stream, (CUDA, 7)))
-    with pytest.raises(ValueError, match=r"device \(2, 7\), which is CUDA, where one on gpu\(0\) was asked for"):
+    with pytest.raises(ValueError, match=r"expected an array on gpu\(0\), found one on device \(2, 7\), which is CUDA"):
         kv.push("w", elsewhere)
     assert array.was_idle
     assert kv.pull("w").tolist() == [0, 0, 0, 0]

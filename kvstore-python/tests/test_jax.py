@@ -73,10 +73,10 @@ def test_traced_and_deleted_arrays_are_rejected(jax):
     jax.jit(pushing)(jax.numpy.ones(3))
     jax.grad(pushing)(jax.numpy.ones(3))
     assert len(seen) == 2
-    assert all("Tracer` does not hand out its elements" in text for text in seen)
+    assert all("Tracer` does not export its elements" in text for text in seen)
     deleted = jax.numpy.ones(3)
     deleted.delete()
-    with pytest.raises(TypeError, match="does not hand out its elements"):
+    with pytest.raises(TypeError, match="does not export its elements"):
         kv.push("w", deleted)
     assert kv.pull("w").tolist() == [0, 0, 0]
 

@@ -90,7 +90,7 @@ def test_a_mapping_of_outputs_has_its_own_keys():
     assert (values(kv, "a", "b"), b.tolist()) == ([[1, 1], [0, 0]], [0, 0])
     with pytest.raises(mx.errors.KeyNotFoundError):
         kv.pushpull({"a": a * 5}, out={"a": b, "missing": b})
-    with pytest.raises(mx.errors.InvalidArgumentError, match="key `a` is not one of those"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="key `a` is not among the keys"):
         kv.broadcast({"c": a}, out={"a": b})
     assert (kv.keys(), values(kv, "a"), b.tolist()) == (["a", "b"], [[1, 1]], [0, 0])
 

@@ -138,7 +138,7 @@ def test_the_cause_of_a_rejected_value_is_kept():
 
 def test_message_for_sparse_gradients_shows_the_conversion():
     error = rejected(lambda: filled("w").push("w", sparse_gradient()), TypeError)
-    assert str(error).startswith("key `w`: value: a `Sparse` does not hand out its elements, it is `torch.sparse_coo`: ")
+    assert str(error).startswith("key `w`: value: a `Sparse` does not export its elements, it is `torch.sparse_coo`: ")
     assert "nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape)" in str(error)
 
 

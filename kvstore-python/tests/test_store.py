@@ -81,7 +81,7 @@ def test_a_store_class_may_have_its_own_arguments():
 
 def test_a_store_is_opened_once():
     kv = filled([3])
-    with pytest.raises(mx.errors.InvalidArgumentError, match="opened once"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="cannot be opened twice"):
         kv.__init__("device")
     assert (kv.type, kv.keys()) == ("local", [3])
 

@@ -150,7 +150,7 @@ def test_tensors_that_are_not_plain_memory_are_rejected(torch):
         kv.push("w", pairs)
     with pytest.raises(TypeError, match="layout|[Ss]parse"):
         kv.push("w", torch.ones(2).to_sparse())
-    with pytest.raises(TypeError, match="`Tensor` does not hand out its elements"):
+    with pytest.raises(TypeError, match="`Tensor` does not export its elements"):
         kv.push("w", torch.ones(2, device="meta"))
 
 

@@ -9,7 +9,7 @@ use crate::store::Store;
 
 /// Names of stores that are known but not provided, with the reason.
 const NOT_PROVIDED: [(&str, &str); 3] = [
-    ("dist_async", "asynchronous stores that span processes"),
+    ("dist_async", "asynchronous distributed stores"),
     ("nccl", "stores on NCCL"),
     ("p3", "stores with priority-based parameter propagation"),
 ];
@@ -38,14 +38,14 @@ pub fn create(name: &str) -> Result<Store> {
         return store;
     }
     if let Some((_, what)) = NOT_PROVIDED.iter().find(|(known, _)| *known == lower) {
-        let text = format!("store type `{lower}`: {what} are not provided by this version");
+        let text = format!("store type `{lower}`: {what} are not supported");
         return Err(Error::Unsupported(text));
     }
     let known: Vec<&str> = LocalStore::NAMES.into_iter().chain(SPANNING).collect();
     let nearest =
         known.iter().min_by_key(|known| distance(known, &lower)).copied().unwrap_or("local");
     Err(Error::invalid(format!(
-        "unknown store type `{name}`: did you mean `{nearest}`? Known are {}",
+        "unknown store type `{name}`: did you mean `{nearest}`? Expected one of {}",
         known.join(", ")
     )))
 }
@@ -61,7 +61,7 @@ const SPANNING: [&str; 4] = ["dist", "dist_sync", "dist_device_sync", "dist_sync
 fn span_processes(name: &str) -> Option<Result<Store>> {
     let text = || {
         Error::Unsupported(format!(
-            "store type `{name}`: this build was made without stores that span processes \
+            "store type `{name}`: this build has no distributed stores \
              (feature `dist`)"
         ))
     };

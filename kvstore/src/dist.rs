@@ -114,6 +114,8 @@ fn timeout() -> Result<Duration> {
         return Ok(DEFAULT_TIMEOUT);
     };
     let seconds = text.parse::<f64>().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
-    let strange = || Error::InvalidArgument(format!("{TIMEOUT} is `{text}`, expected seconds"));
+    let strange = || {
+        Error::InvalidArgument(format!("{TIMEOUT}: expected a number of seconds, found `{text}`"))
+    };
     seconds.filter(|timeout| !timeout.is_zero()).ok_or_else(strange)
 }

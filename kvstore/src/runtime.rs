@@ -54,7 +54,7 @@ fn find_gpus(host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
 
 #[cfg(not(feature = "cuda"))]
 fn find_gpus(_host: Arc<dyn Backend>) -> Result<Arc<dyn Backend>, String> {
-    Err("this build was made without GPUs (feature `cuda`)".to_owned())
+    Err("this build has no GPU support (feature `cuda`)".to_owned())
 }
 
 /// Returns a report for people: names of components, each with a sentence about its state on this

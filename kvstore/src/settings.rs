@@ -73,7 +73,9 @@ impl Store {
     /// - [`InvalidArgument`](Error::InvalidArgument) if no optimizer is set.
     pub fn hyper_parameters(&self) -> Result<Vec<(&'static str, f64)>> {
         let optimizer = self.inner()?.optimizer()?.ok_or_else(|| {
-            Error::InvalidArgument("the store has no optimizer with hyper-parameters".to_owned())
+            Error::InvalidArgument(
+                "cannot read hyper-parameters: the store has no optimizer".to_owned(),
+            )
         })?;
         Ok(optimizer.hyper_parameters())
     }

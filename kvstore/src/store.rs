@@ -324,8 +324,7 @@ impl Store {
         for key in outs.0 {
             let Some(spec) = specs.get(key) else {
                 if self.inner()?.contains(key)? {
-                    let text =
-                        format!("outs: key `{key}` is not one of those that are initialised here");
+                    let text = format!("outs: key `{key}` is not among the keys of the call");
                     return Err(Error::invalid(text));
                 }
                 return Err(Error::KeyNotFound { key: (*key).clone() });

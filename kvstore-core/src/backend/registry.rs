@@ -139,7 +139,7 @@ impl Backends {
     /// - [`Error::Unsupported`] if the backend cannot share its memory.
     pub fn interop(&self, device: Device) -> Result<&dyn DeviceInterop> {
         self.of(device)?.interop().ok_or_else(|| {
-            Error::Unsupported(format!("{device} shares no memory with other libraries"))
+            Error::Unsupported(format!("{device} cannot share memory with other libraries"))
         })
     }
 
@@ -212,7 +212,7 @@ impl Backends {
 pub(crate) fn in_the_midst(error: Error, has_begun: bool) -> Error {
     match error {
         Error::OutOfMemory { device, .. } if has_begun => {
-            let operation = "no memory in the midst of a call".to_owned();
+            let operation = "out of memory after the call had changed something".to_owned();
             Error::Backend { device, operation, source: error.into() }
         }
         error => error,

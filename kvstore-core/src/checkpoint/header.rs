@@ -45,13 +45,13 @@ impl Header {
     pub(super) fn read(input: &mut Input<'_>) -> Result<Self> {
         let num_bytes = input.u64("the length of the header")?;
         if num_bytes > MAX_HEADER_BYTES {
-            return Err(input.corrupt(format!("a header of {num_bytes} bytes is no header")));
+            return Err(input.corrupt(format!("a header cannot have {num_bytes} bytes")));
         }
         let text = input.bytes(num_bytes, "the header")?;
         // Checked before parsing, because the parser allocates for long strings and deep nesting.
         check_header(&text).map_err(|reason| input.corrupt(format!("its header: {reason}")))?;
         let no_header =
-            |error: &dyn Display| input.corrupt(format!("it is no safetensors file: {error}"));
+            |error: &dyn Display| input.corrupt(format!("it is not a safetensors file: {error}"));
         let Entries { manifest, tensors } =
             serde_json::from_slice(&text).map_err(|error| no_header(&error))?;
         let manifest = match manifest {
@@ -65,7 +65,7 @@ impl Header {
         let num_bytes = header.check()?.map_err(|error| no_header(&error))?;
         if num_bytes as u64 != input.remaining() {
             return Err(input.corrupt(format!(
-                "the tensors of its header have {num_bytes} bytes, {} are there",
+                "its header describes {num_bytes} bytes of tensors, the file has {}",
                 input.remaining()
             )));
         }
@@ -83,7 +83,7 @@ impl Header {
             let next =
                 entry.spec.num_bytes().ok().and_then(|length| entry.start.checked_add(length));
             let Some(next) = next.filter(|_| entry.start == end) else {
-                let text = format!("tensor `{name}` does not begin where the one before it ends");
+                let text = format!("tensor `{name}` does not begin where the previous tensor ends");
                 return Ok(Err(text));
             };
             end = next;
@@ -121,7 +121,7 @@ impl Header {
         let entry = self.tensors.get_mut(name).ok_or_else(missing)?;
         if entry.spec != *spec {
             let found = &entry.spec;
-            return Err(Error::invalid(format!("tensor `{name}`: {found}, expected {spec}")));
+            return Err(Error::invalid(format!("tensor `{name}`: expected {spec}, found {found}")));
         }
         entry.is_expected = true;
         Ok(())
@@ -156,7 +156,7 @@ impl<'de> Deserialize<'de> for Entries<'de> {
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
                         if std::mem::replace(&mut has_metadata, true) {
-                            return Err(M::Error::custom("`__metadata__` stands twice in it"));
+                            return Err(M::Error::custom("`__metadata__` appears twice"));
                         }
                         header.manifest = map.next_value::<Metadata<'_>>()?.kvstore;
                         continue;
@@ -166,7 +166,7 @@ impl<'de> Deserialize<'de> for Entries<'de> {
                     match header.tensors.entry(name) {
                         Entry::Vacant(free) => free.insert(entry),
                         Entry::Occupied(taken) => {
-                            let text = format!("tensor `{}` stands twice in it", taken.key());
+                            let text = format!("tensor `{}` appears twice", taken.key());
                             return Err(M::Error::custom(text));
                         }
                     };
@@ -193,7 +193,7 @@ impl<'de> Deserialize<'de> for Metadata<'de> {
             type Value = Metadata<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of texts")
+                f.write_str("an object of strings")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Metadata<'de>, M::Error> {
@@ -204,7 +204,7 @@ impl<'de> Deserialize<'de> for Metadata<'de> {
                     if name != METADATA {
                         map.next_value::<IgnoredString>()?;
                     } else if kvstore.replace(map.next_value()?).is_some() {
-                        return Err(M::Error::custom(format!("`{METADATA}` stands twice in it")));
+                        return Err(M::Error::custom(format!("`{METADATA}` appears twice")));
                     }
                 }
                 Ok(Metadata { kvstore })
@@ -252,14 +252,16 @@ impl TensorInfo {
         let Self { dtype, shape, data_offsets: (start, end) } = self;
         let known = DType::ALL.into_iter().find(|ours| ours.safetensors() == dtype);
         let Some(dtype) = known else {
-            return Err(format!("tensor `{name}` has elements of type {dtype:?}"));
+            return Err(format!("tensor `{name}`: the element type {dtype:?} is not supported"));
         };
         let spec = TensorSpec::new(Shape::from(shape), dtype);
         match (spec.num_bytes(), end.checked_sub(start)) {
             (Ok(expected), Some(found)) if expected == found => {
                 Ok(TensorEntry { spec, start, is_expected: false })
             }
-            _ => Err(format!("tensor `{name}`: {spec} from byte {start} to {end}")),
+            _ => Err(format!(
+                "tensor `{name}`: bytes {start} to {end} do not have the size of {spec}"
+            )),
         }
     }
 }

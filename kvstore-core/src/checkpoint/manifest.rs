@@ -33,7 +33,10 @@ impl VersionField {
         if self.version == u64::from(VERSION) {
             return Ok(());
         }
-        Err(format!("it has version {}, this library reads version {VERSION}", self.version))
+        Err(format!(
+            "its format has version {}, this library reads version {VERSION}",
+            self.version
+        ))
     }
 }
 
@@ -195,7 +198,7 @@ impl Optimizer {
     ///   the problem.
     pub fn from_json(text: &str) -> Result<Self> {
         let record: OptimizerRecord = serde_json::from_str(text)
-            .map_err(|error| Error::invalid(format!("an optimizer as JSON: {error}")))?;
+            .map_err(|error| Error::invalid(format!("invalid JSON of an optimizer: {error}")))?;
         record.try_into()
     }
 }
@@ -275,7 +278,10 @@ impl TryFrom<StateRecord> for Outline {
         let formula = UpdateRule::of_formula(&record.formula)
             .ok_or_else(|| Error::invalid(format!("unknown formula `{}`", record.formula)))?;
         if record.num_updates > MAX_UPDATES {
-            return Err(Error::invalid(format!("nothing had {} updates", record.num_updates)));
+            return Err(Error::invalid(format!(
+                "a state cannot have {} updates",
+                record.num_updates
+            )));
         }
         let initial = |record| match record {
             InitialRecord::Zero => Initial::Zero,

@@ -49,7 +49,7 @@ impl Snapshot {
     fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
         let mut body = Body::read(backends, input)?;
         if body.content != FileContent::Store {
-            return Err(body.input.corrupt("it holds optimizer states and no store"));
+            return Err(body.input.corrupt("it contains optimizer states, not a store"));
         }
         let rule = match &body.optimizer {
             Some(optimizer) => {
@@ -116,7 +116,7 @@ impl OptimizerStates {
         if body.content == FileContent::Store {
             return Err(body
                 .input
-                .corrupt("it is the checkpoint of a store and no file of states"));
+                .corrupt("it is the checkpoint of a store, not a file of optimizer states"));
         }
         let mut states = BTreeMap::new();
         for found in std::mem::take(&mut body.keys) {
@@ -189,7 +189,7 @@ impl<'a> Body<'a> {
         let manifest = read_manifest(&input, header.manifest.take())?;
         // Checks the entire manifest first. Elements are read only if every tensor is expected.
         if let Some(key) = repeated(&manifest.keys.records)? {
-            return Err(input.corrupt(format!("it has key `{key}` twice")));
+            return Err(input.corrupt(format!("key `{key}` appears twice")));
         }
         let said = |error: Error| input.corrupt(error.to_string());
         let (optimizer, has_updater) = match manifest.rule {
@@ -253,11 +253,11 @@ impl<'a> Body<'a> {
     }
 }
 
-const NO_OPTIMIZER: &str = "it has states without an optimizer";
+const NO_OPTIMIZER: &str = "it has optimizer states but no optimizer";
 
 fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
     let text = text
-        .ok_or_else(|| input.corrupt("it is a safetensors file, but no checkpoint of a store"))?;
+        .ok_or_else(|| input.corrupt("it is a safetensors file but not a checkpoint of a store"))?;
     check_manifest(&text).map_err(|reason| input.corrupt(format!("its metadata: {reason}")))?;
     let said = |error: serde_json::Error| input.corrupt(format!("its metadata: {error}"));
     let version: VersionField = serde_json::from_str(&text).map_err(said)?;
@@ -292,7 +292,9 @@ fn find_key(
     }
     // The loop ends early if `num_residuals` is wrong, because the header has no such tensors.
     let arithmetic = spec.dtype().arithmetic().map(|dtype| spec.with_dtype(dtype));
-    let no_float = || Error::invalid(format!("key `{key}`: {spec} has states or residuals"));
+    let no_float = || {
+        Error::invalid(format!("key `{key}`: a value of {spec} cannot have states or residuals"))
+    };
     for index in 0..record.num_residuals {
         let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
         header.expect(&residual_name(index, &record.key), arithmetic)?;
@@ -323,7 +325,7 @@ fn read_tensors(
     let mut last = None;
     for (name, spec, is_expected) in header.tensors()? {
         if !is_expected {
-            return Err(input.corrupt(format!("tensor `{name}` is nobody's")));
+            return Err(input.corrupt(format!("tensor `{name}` belongs to no key")));
         }
         // The stored checksum covers all bytes before it, so the last value taken here counts.
         let checksum = input.checksum();
@@ -332,11 +334,11 @@ fn read_tensors(
         tensors.insert(name.to_owned(), tensor);
     }
     let Some((true, checksum)) = last else {
-        return Err(input.corrupt("the last tensor is not its checksum"));
+        return Err(input.corrupt("the last tensor is not the checksum"));
     };
     let found = tensors.remove(CHECKSUM).map(|tensor| tensor.to_bytes()).transpose()?;
     if found.as_deref() != Some(&checksum.to_le_bytes()) {
-        return Err(input.corrupt("its checksum is another one than that of its bytes"));
+        return Err(input.corrupt("its checksum does not match its contents"));
     }
     Ok((tensors, checksum))
 }

@@ -92,7 +92,7 @@ impl CheckpointFile {
 
     fn of_states(snapshot: &Snapshot, dump: bool) -> Result<Self> {
         if snapshot.optimizer().is_none() {
-            return Err(Error::invalid("the store has no optimizer whose states to save"));
+            return Err(Error::invalid("cannot save optimizer states: the store has no optimizer"));
         }
         let content =
             if dump { FileContent::OptimizerAndStates } else { FileContent::OptimizerStates };
@@ -138,8 +138,8 @@ impl CheckpointFile {
         let num_bytes = (header.len() - LENGTH_BYTES) as u64;
         if num_bytes > MAX_HEADER_BYTES {
             return Err(Error::Unsupported(format!(
-                "{} keys need a header of {num_bytes} bytes, more than the {MAX_HEADER_BYTES} that a \
-                 file may have",
+                "the header of {} keys: expected at most {MAX_HEADER_BYTES} bytes, found \
+                 {num_bytes}",
                 snapshot.len()
             )));
         }
@@ -189,7 +189,7 @@ fn describe(
     for copy in snapshot.copies() {
         let (key, shape) = (copy.key.as_str(), copy.value.spec().shape());
         if shape.rank() > MAX_ITEMS {
-            let text = format!("key `{key}`: a file holds no value of {} axes", shape.rank());
+            let text = format!("key `{key}`: a file cannot store a value of {} axes", shape.rank());
             return Err(Error::Unsupported(text));
         }
         let state = snapshot.state_of(copy);
@@ -298,7 +298,7 @@ impl Write for Json {
 
 /// Returns the error for a header that the check of the reader rejects.
 fn no_room(reason: &str) -> Error {
-    Error::invalid(format!("a key is too long for a file: {reason}"))
+    Error::invalid(format!("a key is too long to be stored in a file: {reason}"))
 }
 
 /// A file, with the number and the checksum of the bytes written so far.

@@ -260,7 +260,7 @@ fn refuse_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]
         }
     });
     if found.into_inner() {
-        return Err(Error::invalid(format!("division of {} numbers by zero", T::DTYPE)));
+        return Err(Error::invalid(format!("division by zero of {} values", T::DTYPE)));
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ fn extreme<T: Element>(
 ) -> Result<T> {
     let &first = elements
         .first()
-        .ok_or_else(|| Error::invalid(format!("{} of an array without elements", op.name())))?;
+        .ok_or_else(|| Error::invalid(format!("{}: the array has no elements", op.name())))?;
     let blocks = fold(workers, elements, first, &choose)?;
     Ok(blocks.into_iter().fold(first, choose))
 }

@@ -70,7 +70,7 @@ impl<'a> Input<'a> {
     pub(crate) fn spend(&mut self, num_bytes: u64, what: &str) -> Result<()> {
         let Some(rest) = self.allowance.checked_sub(num_bytes) else {
             return Err(Error::Unsupported(format!(
-                "{what} would take {num_bytes} bytes, far more than the file could fill"
+                "{what} would take {num_bytes} bytes, far more than the file contains"
             )));
         };
         self.allowance = rest;
@@ -93,7 +93,7 @@ impl<'a> Input<'a> {
     pub(crate) fn expect(&self, num_bytes: u64, what: &str) -> Result<usize> {
         if num_bytes > self.remaining {
             let left = self.remaining;
-            return Err(self.corrupt(format!("{what}: {num_bytes} bytes expected, {left} left")));
+            return Err(self.corrupt(format!("{what}: expected {num_bytes} bytes, found {left}")));
         }
         usize::try_from(num_bytes).map_err(|_| self.corrupt(format!("{what} is too long")))
     }

@@ -68,7 +68,7 @@ fn places(matrix: &Tensor, columns: &Tensor) -> Result<Vec<usize>> {
         return Err(Error::invalid(text));
     };
     if columns.num_elements() != num_rows {
-        let what = format!("columns for the rows of {}", matrix.spec());
+        let what = format!("columns for rows of {}", matrix.spec());
         let found = columns.num_elements();
         return Err(Error::LengthMismatch { what, expected: num_rows, found });
     }
@@ -80,7 +80,10 @@ fn places(matrix: &Tensor, columns: &Tensor) -> Result<Vec<usize>> {
         column.map(|column| row * width + column).ok_or_else(|| {
             let last = width.saturating_sub(1);
             let spec = matrix.spec();
-            Error::invalid(format!("column {number} of row {row} of {spec}, expected 0 to {last}"))
+            Error::invalid(format!(
+                "column index {number} for row {row} is out of range for {spec}: expected 0 to \
+                 {last}"
+            ))
         })
     };
     fallible::try_collect(integers.iter().zip(&numbers).enumerate().map(place))
@@ -126,7 +129,12 @@ mod tests {
             let columns = array(&[0.0, column], [2]);
             let error = matrix.choose_elements(&columns).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{column}");
-            assert!(error.to_string().contains("row 1 of [2, 2] f32, expected 0 to 1"), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains("for row 1 is out of range for [2, 2] f32: expected 0 to 1"),
+                "{error}"
+            );
             assert!(matrix.set_one_hot(&columns).is_err(), "{column}");
         }
         let few = array(&[0_i64], [1]);

@@ -16,7 +16,7 @@ impl NDArray {
         let rows = self.shape().num_rows();
         if self.shape().rank() == 0 || start > stop || stop > rows {
             return Err(Error::invalid(format!(
-                "invalid slicing range [{start}, {stop}) of {}",
+                "slice [{start}, {stop}) is out of range for {}",
                 self.spec
             )));
         }
@@ -31,7 +31,10 @@ impl NDArray {
     /// - [`Error::InvalidArgument`] if the array does not have this row.
     pub fn at(&self, index: usize) -> Result<Self> {
         if self.shape().rank() == 0 || index >= self.shape().num_rows() {
-            return Err(Error::invalid(format!("row {index} is out of range of {}", self.spec)));
+            return Err(Error::invalid(format!(
+                "row index {index} is out of range for {}",
+                self.spec
+            )));
         }
         let row = self.shape().row();
         let shape = if row.rank() == 0 { Shape::from([1]) } else { row.clone() };
@@ -46,7 +49,7 @@ impl NDArray {
         let end = first.checked_add(len);
         if end.is_none_or(|end| end > self.spec.num_elements()) {
             return Err(Error::invalid(format!(
-                "{len} elements from {first} on: {} has {}",
+                "{len} elements from element {first} on are out of range for {}, which has {}",
                 self.spec,
                 self.spec.num_elements()
             )));

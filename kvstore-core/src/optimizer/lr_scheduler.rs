@@ -95,7 +95,8 @@ impl LrScheduler {
     /// - [`Error::InvalidArgument`] if the bound is negative or not finite.
     pub fn with_stop(mut self, stop_factor_lr: f64) -> Result<Self> {
         if !stop_factor_lr.is_finite() || stop_factor_lr < 0.0 {
-            let text = format!("the lowest learning rate is {stop_factor_lr}, expected 0 or more");
+            let text =
+                format!("stop_factor_lr: expected a number of at least 0, found {stop_factor_lr}");
             return Err(Error::invalid(text));
         }
         if let Decay::Factor { stop, .. } = &mut self.decay {
@@ -138,7 +139,9 @@ impl LrScheduler {
     /// - [`Error::InvalidArgument`] if `power` or `final_lr` is not finite.
     pub fn poly(max_update: u64, power: f64, final_lr: f64) -> Result<Self> {
         if power < 0.0 {
-            return Err(Error::invalid(format!("the power is {power}, expected 0 or more")));
+            return Err(Error::invalid(format!(
+                "pwr: expected a number of at least 0, found {power}"
+            )));
         }
         check_end(max_update, 0, power + final_lr)?;
         Ok(Self::of(Decay::Poly { max_update, power, final_lr }))
@@ -240,17 +243,18 @@ fn check_factor(factor: f64) -> Result<()> {
     if (0.0..=1.0).contains(&factor) {
         return Ok(());
     }
-    Err(Error::invalid(format!("the factor of a schedule lies in [0, 1]: {factor} does not")))
+    Err(Error::invalid(format!("factor: expected a number from 0 to 1, found {factor}")))
 }
 
 fn check_end(max_update: u64, warmup_steps: u64, number: f64) -> Result<()> {
     if max_update <= warmup_steps {
         return Err(Error::invalid(format!(
-            "a schedule ends after its warm-up: {max_update} updates with a warm-up of {warmup_steps}"
+            "max_update: expected more than the {warmup_steps} steps of the warm-up, found \
+             {max_update}"
         )));
     }
     if !number.is_finite() {
-        return Err(Error::invalid("the numbers of a schedule are finite"));
+        return Err(Error::invalid("a schedule needs finite numbers"));
     }
     Ok(())
 }

@@ -297,7 +297,9 @@ impl Optimizer {
         Self::check_dtype(key, weight.dtype())?;
         state.check(self.name(), key, weight.spec())?;
         if gradients.is_empty() {
-            return Err(Error::invalid(format!("key `{key}`: an update without gradients")));
+            return Err(Error::invalid(format!(
+                "key `{key}`: an update needs at least one gradient"
+            )));
         }
         for gradient in gradients {
             if gradient.spec() != weight.spec() {
@@ -451,6 +453,6 @@ fn check_multiplier(key: &Key, factor: f64) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the multiplier of key `{key}` is {factor}, expected a finite number"
+        "the multiplier of key `{key}`: expected a finite number, found {factor}"
     )))
 }

@@ -134,9 +134,9 @@ impl OptimizerState {
     /// - [`Error::SpecMismatch`] if the state belongs to a weight of another shape or dtype.
     pub fn check(&self, name: &str, key: &Key, weight: &TensorSpec) -> Result<()> {
         match &self.made_for {
-            Some((other, _)) if *other != name => {
-                Err(Error::invalid(format!("key `{key}`: a state of `{other}` for `{name}`")))
-            }
+            Some((other, _)) if *other != name => Err(Error::invalid(format!(
+                "key `{key}`: expected a state of optimizer `{name}`, found one of `{other}`"
+            ))),
             Some((_, spec)) if spec != weight => Err(Error::spec_mismatch(key, weight, spec)),
             _ => Ok(()),
         }

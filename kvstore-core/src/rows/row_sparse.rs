@@ -52,12 +52,13 @@ impl RowSparse {
                 && previous >= next
             {
                 return Err(Error::invalid(format!(
-                    "row numbers must ascend: {next} at position {} follows {previous}",
+                    "row indices must be strictly ascending: {next} at position {} follows \
+                     {previous}",
                     position + 1
                 )));
             }
         }
-        check("a value of rows", &shape, &indices, &rows)?;
+        check("a row-sparse value", &shape, &indices, &rows)?;
         Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), indices.into(), rows))
     }
 
@@ -142,7 +143,9 @@ impl RowSparse {
     pub fn from_dense(value: &Tensor) -> Result<Self> {
         let shape = value.shape();
         if shape.rank() == 0 {
-            return Err(Error::invalid("rows: expected a value with rows, found one without axes"));
+            return Err(Error::invalid(
+                "a row-sparse value: expected at least one axis, found a scalar",
+            ));
         }
         let row = shape.row();
         // Compares numbers, because -0.0 is zero although one of its bits is not 0. Copies bytes,
@@ -238,7 +241,7 @@ pub(crate) fn check_ids(what: &str, shape: &Shape, ids: &[i64]) -> Result<()> {
     match ids.iter().find(|id| !is_row(id)) {
         None => Ok(()),
         Some(id) => Err(Error::invalid(format!(
-            "{what}: {id} is not a row of shape {shape}, expected 0 to {}",
+            "{what}: row index {id} is out of range for shape {shape}: expected 0 to {}",
             num_rows.saturating_sub(1)
         ))),
     }

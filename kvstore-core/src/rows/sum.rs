@@ -102,7 +102,7 @@ impl RowSparse {
     /// - Those of [`RowSparse::new`], except that the ids may have any order.
     pub fn from_ids(shape: impl Into<Shape>, ids: &[i64], rows: Tensor) -> Result<Self> {
         let shape = shape.into();
-        check("a value of rows", &shape, ids, &rows)?;
+        check("a row-sparse value", &shape, ids, &rows)?;
         if ids.is_sorted_by(|a, b| a < b) {
             let ids = fallible::copied(ids)?;
             return Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), ids.into(), rows));

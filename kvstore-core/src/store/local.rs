@@ -117,7 +117,7 @@ impl LocalStore {
     ///   snapshot or a pulled tensor. Earlier keys then have their new rows.
     pub fn set_rows(&self, keys: &[Key], rows: &[RowSparse]) -> Result<()> {
         let _gate = self.enter("set_rows")?;
-        check_lengths("values of rows for keys", keys, rows)?;
+        check_lengths("row-sparse values for keys", keys, rows)?;
         let mut entries = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |position, entry| {
             let found = rows.get(position).map(RowSparse::spec);
@@ -345,7 +345,9 @@ impl LocalStore {
 
     fn refuse_inside_updater(&self, verb: &str) -> Result<()> {
         if UPDATING.with_borrow(|stores| stores.contains(&self.identity)) {
-            return Err(Error::invalid(format!("`{verb}` inside an updater of the same store")));
+            return Err(Error::invalid(format!(
+                "`{verb}` cannot be called from an updater of the same store"
+            )));
         }
         Ok(())
     }
@@ -421,7 +423,7 @@ impl KvStore for LocalStore {
 
     fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], _priority: i32) -> Result<Vec<RowSparse>> {
         let _span = tracing::debug_span!("pull_rows", keys = keys.len()).entered();
-        check_lengths("lists of row numbers for keys", keys, ids)?;
+        check_lengths("lists of row indices for keys", keys, ids)?;
         let mut requested = fallible::with_capacity(keys.len())?;
         self.table.look_up(keys, |position, entry| {
             entry.check()?;
@@ -482,7 +484,7 @@ impl KvStore for LocalStore {
         let _gate = self.enter("set_hyper_parameters")?;
         let mut settings = self.change_settings();
         let Policy::Optimizer(running) = &mut settings.policy else {
-            return Err(Error::invalid("the store has no optimizer whose hyper-parameters to set"));
+            return Err(Error::invalid("cannot set hyper-parameters: the store has no optimizer"));
         };
         let mut changed = Optimizer::clone(&running.optimizer);
         changed.set_all(parameters)?;
@@ -530,7 +532,8 @@ impl KvStore for LocalStore {
             (SavedPolicy::Known(policy), _) => policy.clone(),
             (SavedPolicy::SomeUpdater, now @ Policy::Updater(_)) => now,
             (SavedPolicy::SomeUpdater, _) => {
-                let text = "the store was saved with an updater, which no file holds: set it first";
+                let text = "the store was saved with an updater, which a file cannot contain: \
+                            set the updater first";
                 return Err(Error::invalid(text));
             }
         };
@@ -555,7 +558,11 @@ impl KvStore for LocalStore {
                 // A new run, so that the states of all keys that are not in `states` start anew.
                 ActiveOptimizer::begin(Optimizer::clone(&running.optimizer))
             }
-            (None, _) => return Err(Error::invalid("the store has no optimizer to set states of")),
+            (None, _) => {
+                return Err(Error::invalid(
+                    "cannot set optimizer states: the store has no optimizer",
+                ));
+            }
         };
         self.table.set_states(states, &running)?;
         self.set_policy(Policy::Optimizer(running), gate);

@@ -156,8 +156,8 @@ impl<'a> KeyPush<'a> {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "key `{key}`: values of rows are not compressed, push them whole or without a \
-             compression"
+            "key `{key}`: row-sparse values cannot be compressed: push dense values or turn \
+             compression off"
         )))
     }
 

@@ -48,7 +48,9 @@ impl OptimizerState {
             }
             let joined = Tensor::concatenate(&pieces, 0)?;
             if joined.num_elements() != spec.num_elements() {
-                return Err(Error::invalid(format!("states of parts that are not {weight}")));
+                return Err(Error::invalid(format!(
+                    "the states of the parts do not add up to {weight}"
+                )));
             }
             tensors.push(joined.view(0, spec.shape().clone())?);
         }

@@ -138,7 +138,7 @@ impl Tensor {
     pub fn transpose(&self) -> Result<Self> {
         let &[rows, columns] = self.shape().dims() else {
             return Err(Error::invalid(format!(
-                "only a matrix can be transposed, not {}",
+                "transpose: expected a matrix, found {}",
                 self.spec()
             )));
         };
@@ -156,10 +156,13 @@ impl Tensor {
     /// - [`Error::InvalidArgument`] if the rows are empty.
     pub fn argmax_channel(&self) -> Result<Self> {
         let &[rows, columns] = self.shape().dims() else {
-            return Err(Error::invalid(format!("argmax needs a matrix, not {}", self.spec())));
+            return Err(Error::invalid(format!(
+                "argmax: expected a matrix, found {}",
+                self.spec()
+            )));
         };
         if columns == 0 {
-            return Err(Error::invalid("argmax of empty rows"));
+            return Err(Error::invalid("argmax: the rows have no elements"));
         }
         let mut result = self.allocate_like(TensorSpec::new([rows], self.dtype()))?;
         let dtype = self.dtype();
@@ -219,7 +222,10 @@ impl Tensor {
     pub fn to_scalar(&self) -> Result<f64> {
         match self.read_as::<f64>()?.as_slice() {
             &[number] => Ok(number),
-            _ => Err(Error::invalid(format!("{} is not a single number", self.spec()))),
+            _ => Err(Error::invalid(format!(
+                "expected an array with one element, found {}",
+                self.spec()
+            ))),
         }
     }
 }
@@ -241,7 +247,9 @@ fn broadcast_shape(op: BinaryOp, left: &Tensor, right: &Tensor) -> Result<Shape>
 fn product_size(left: &Tensor, right: &Tensor) -> Result<(MatmulSize, Shape)> {
     let dtype = left.dtype();
     if !matches!(dtype, DType::F32 | DType::F64) {
-        return Err(Error::Unsupported(format!("dot of {dtype} arrays; f32 and f64 have it")));
+        return Err(Error::Unsupported(format!(
+            "dot: expected the dtype f32 or f64, found {dtype}"
+        )));
     }
     let mismatch = |shape: Vec<usize>| {
         Error::operand_mismatch("dot", &TensorSpec::new(shape, dtype), right.spec())
@@ -254,7 +262,7 @@ fn product_size(left: &Tensor, right: &Tensor) -> Result<(MatmulSize, Shape)> {
         (&[m, k], &[_, n]) => (MatmulSize { m, k, n }, Vec::from([m, n])),
         _ => {
             return Err(Error::invalid(format!(
-                "dot takes vectors and matrices, not {} and {}",
+                "dot: expected vectors or matrices, found {} and {}",
                 left.spec(),
                 right.spec()
             )));

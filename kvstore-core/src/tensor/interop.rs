@@ -98,7 +98,7 @@ impl Tensor {
 
     fn interop(&self) -> Result<&dyn DeviceInterop> {
         self.share.backend()?.interop().ok_or_else(|| {
-            Error::Unsupported(format!("{} shares no memory with other libraries", self.device))
+            Error::Unsupported(format!("{} cannot share memory with other libraries", self.device))
         })
     }
 }

@@ -170,7 +170,9 @@ impl Tensor {
         }
         let size = spec.dtype().size();
         if parts.iter().any(|part| !part.len().is_multiple_of(size)) {
-            return Err(Error::invalid(format!("a part of {spec} that ends inside an element")));
+            return Err(Error::invalid(format!(
+                "a part of {spec} does not end between two elements"
+            )));
         }
         let mut tensor = Self::allocate(backends, device, spec)?;
         let mut first = 0;
@@ -375,7 +377,7 @@ impl Tensor {
         let end = first_element.checked_add(shape.num_elements());
         if end.is_none_or(|end| end > self.num_elements()) {
             return Err(Error::invalid(format!(
-                "a view of shape {shape} from element {first_element} leaves {}",
+                "a view of shape {shape} from element {first_element} is out of range for {}",
                 self.spec
             )));
         }
@@ -583,7 +585,7 @@ impl Range {
         let steps = ((self.stop - self.start) / self.step).ceil();
         if !(1.0..9e15).contains(&steps) || self.repeat == 0 {
             return Err(Error::invalid(format!(
-                "arange: nothing between {} and {} in steps of {}, each {} times",
+                "arange: no numbers from {} to {} with step {} and repeat {}",
                 self.start, self.stop, self.step, self.repeat
             )));
         }

@@ -47,7 +47,7 @@ impl Generator {
         let dtype = spec.dtype();
         if !dtype.is_float() {
             return Err(Error::invalid(format!(
-                "random numbers of dtype {dtype}: expected floats"
+                "random numbers: expected a floating-point dtype, found {dtype}"
             )));
         }
         let mut tensor = Tensor::allocate(backends, device, spec)?;

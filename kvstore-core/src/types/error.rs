@@ -72,7 +72,7 @@ pub enum Error {
     },
     /// There is not enough memory.
     #[error(
-        "out of memory on {device}: {requested} bytes asked for{}",
+        "out of memory on {device}: {requested} bytes requested{}",
         usage(*in_use, *limit)
     )]
     OutOfMemory {

@@ -192,7 +192,7 @@ impl TensorSpec {
         let elements = self.shape.num_elements();
         match elements.checked_mul(self.dtype.size()) {
             Some(bytes) if isize::try_from(bytes).is_ok() => Ok(bytes),
-            _ => Err(Error::invalid(format!("a tensor of {self} is larger than memory can be"))),
+            _ => Err(Error::invalid(format!("a tensor of {self} exceeds the address space"))),
         }
     }
 }

@@ -23,9 +23,7 @@ impl DeviceInterop for CudaBackend {
     fn device_at(&self, address: usize) -> Result<Device> {
         let number = number_at(Device::gpu(0), address as u64)?;
         let number = number.ok_or_else(|| {
-            Error::invalid(format!(
-                "address {address:#x} is no memory that the driver of NVIDIA knows"
-            ))
+            Error::invalid(format!("address {address:#x} is not known to the NVIDIA driver"))
         })?;
         let device = Device::gpu(number);
         self.card(device)?;

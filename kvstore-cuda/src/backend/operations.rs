@@ -110,7 +110,7 @@ fn refuse_zeros(
         elementwise::Operand::Range(address) => has_zero(backend, card, dtype, address, len)?,
     };
     if found {
-        return Err(Error::invalid(format!("division of {dtype} numbers by zero")));
+        return Err(Error::invalid(format!("division by zero of {dtype} values")));
     }
     Ok(())
 }

@@ -22,6 +22,6 @@ pub(crate) fn check(device: Device, function: &str, result: CUresult) -> Result<
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
-    let operation = format!("the driver of NVIDIA fails in {function}");
+    let operation = format!("the NVIDIA driver failed in {function}");
     Err(Error::Backend { device, operation, source: name_of(result).into() })
 }

@@ -65,7 +65,7 @@ impl Identity {
         let [found, needed] =
             [self.capability, OLDEST_CAPABILITY].map(|it| format!("{}.{}", it / 10, it % 10));
         let reason =
-            format!("{} has compute capability {found}, and {needed} is needed", self.name);
+            format!("{}: expected compute capability {needed} or newer, found {found}", self.name);
         Err(Error::DeviceUnavailable { device, reason })
     }
 }

@@ -49,21 +49,24 @@ impl fmt::Display for Driver {
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoDriver => f.write_str("no driver of NVIDIA is installed (no libcuda was found)"),
+            Self::NoDriver => {
+                f.write_str("the NVIDIA driver is not installed (libcuda was not found)")
+            }
             Self::TooOld(version) => write!(
                 f,
-                "the driver of NVIDIA is too old: it has CUDA {}, and {} is needed, which is that of R525",
+                "the NVIDIA driver is too old: expected CUDA {1} (driver R525) or newer, found \
+                 CUDA {0}",
                 Version(*version),
                 Version(OLDEST)
             ),
             Self::NoDevice => f.write_str(
-                "there is a driver of NVIDIA and no device for it (CUDA_VISIBLE_DEVICES may hide some)",
+                "the NVIDIA driver finds no device (CUDA_VISIBLE_DEVICES may hide them)",
             ),
             Self::Misconfigured(text) => {
-                write!(f, "KVSTORE_GPUS is `{text}`, expected the number of devices")
+                write!(f, "KVSTORE_GPUS: expected the number of devices, found `{text}`")
             }
             Self::Failed { function, error } => {
-                write!(f, "the driver of NVIDIA fails in {function}: {error}")
+                write!(f, "the NVIDIA driver failed in {function}: {error}")
             }
         }
     }

@@ -93,7 +93,7 @@ fn open(name: &str, flags: i32) -> Result<OpenLibrary, OpenError> {
     let library = library.map_err(|error| refusal_of(name, &error))?;
     let refuse = |reason: String| Err(OpenError::Other(reason));
     let Some(version) = version_of(&library) else {
-        return refuse("it is no library of MPI 3 or newer".to_owned());
+        return refuse("it is not a library of MPI 3 or newer".to_owned());
     };
     let Some(abi) = Abi::of(&library, &version) else {
         return refuse(format!("the binary interface of `{version}` is not known"));

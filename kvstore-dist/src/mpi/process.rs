@@ -108,7 +108,7 @@ impl SharedProcess {
         while matches!(*state, State::Opening) {
             let left = wait.left();
             if left.is_zero() {
-                let text = format!("{}: MPI has not begun yet", wait.subject());
+                let text = format!("{}: MPI is not initialised", wait.subject());
                 return Err(Error::Timeout(text));
             }
             state =
@@ -256,11 +256,14 @@ fn init(mpi: &'static dyn Mpi, wait: &Wait<'_>) -> Result<Result<(), Failure>> {
     let thread = thread::Builder::new().name("kvstore-mpi-init".to_owned());
     // Ignores a closed channel, because the caller may have given up at the deadline.
     let thread = thread.spawn(move || done.send(mpi.init()).unwrap_or_default());
-    thread.map_err(|error| Error::Internal(format!("no thread to begin MPI: {error}")))?;
+    thread.map_err(|error| {
+        Error::Internal(format!("cannot start a thread that initialises MPI: {error}"))
+    })?;
     result.recv_timeout(wait.left()).map_err(|_| {
         let (subject, timeout) = (wait.subject(), wait.timeout());
         Error::Timeout(format!(
-            "{subject}: MPI has not begun within {timeout:?}: not every process of the job has opened it"
+            "{subject}: MPI was not initialised within {timeout:?}: not every process of the job \
+             has done so"
         ))
     })
 }
@@ -282,7 +285,7 @@ impl Process {
         };
         let refuse = |reason: &str| Err(Error::Unsupported(format!("{name} {reason}")));
         if mpi.is_finalized().map_err(failed)? {
-            return refuse("was finalised by the program, and cannot be begun again");
+            return refuse("was finalised by the program and cannot be initialised again");
         }
         let is_ours = !mpi.is_initialized().map_err(failed)?;
         if is_ours {
@@ -290,11 +293,12 @@ impl Process {
         }
         let (rank, size) = mpi.rank_and_size().map_err(failed)?;
         let useless = if !mpi.allows_turns().map_err(failed)? {
-            Some("was initialised for one thread alone: MPI_THREAD_SERIALIZED is needed")
+            Some("was initialised for a single thread: expected at least MPI_THREAD_SERIALIZED")
         } else if size == 1 && launcher.started_more() {
             // Otherwise each process would silently be a separate job.
             Some(
-                "sees one process where a launcher has started more: it is not that launcher's (srun needs --mpi=pmix for \
+                "sees one process, but the launcher has started more: they belong to different \
+                 MPIs (srun needs --mpi=pmix for \
                  Open MPI, --mpi=pmi2 for MPICH)",
             )
         } else {

@@ -232,8 +232,10 @@ impl LastCalls for Shared {
     /// its own deadline; an updater has none, so there is one for a thread that gets nowhere, behind that one.
     fn make(&self, wait: &Wait<'_>) -> Result<()> {
         if self.is_this_thread() {
-            let text =
-                format!("{}: inside an updater of a store that spans processes", wait.subject());
+            let text = format!(
+                "{}: cannot be called from an updater of a distributed store",
+                wait.subject()
+            );
             return Err(Error::InvalidArgument(text));
         }
         let stands_still = self.timeout().saturating_mul(2);
@@ -251,7 +253,7 @@ impl LastCalls for Shared {
             if left.is_zero() {
                 let (subject, queued) = (wait.subject(), queue.items.len());
                 let text = format!(
-                    "{subject}: a call of all ranks is not done yet, {queued} more are queued"
+                    "{subject}: a collective call has not finished, {queued} more are queued"
                 );
                 return Err(Error::Timeout(text));
             }

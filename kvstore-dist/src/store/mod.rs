@@ -146,7 +146,7 @@ impl DistStore {
 
     fn refuse_inside_updater(&self, verb: &str) -> Result<()> {
         if self.group.is_this_thread() {
-            let text = format!("`{verb}` inside an updater of the same store");
+            let text = format!("`{verb}` cannot be called from an updater of the same store");
             return Err(Error::InvalidArgument(text));
         }
         Ok(())
@@ -173,8 +173,8 @@ impl DistStore {
             let refused = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
             compression.of(dtype).map_err(refused)?;
             if value.rows().is_some() {
-                let text =
-                    "values of rows are not compressed, push them whole or without a compression";
+                let text = "row-sparse values cannot be compressed: push dense values or turn \
+                            compression off";
                 return Err(refused(Error::InvalidArgument(text.to_owned())));
             }
         }
@@ -439,7 +439,7 @@ impl WorkerGroup for DistStore {
     }
 
     fn num_dead_node(&self, _node_id: i32) -> Result<usize> {
-        let text = "MPI does not tell how many processes are dead; calls that wait for one fail";
+        let text = "MPI does not report dead processes; a call that waits for one fails";
         Err(Error::Unsupported(text.to_owned()))
     }
 }

@@ -172,7 +172,7 @@ impl Stores {
             (Some(optimizer), _) => optimizer,
             (None, Policy::Optimizer(optimizer)) => Optimizer::clone(optimizer),
             (None, _) => {
-                let text = "the store has no optimizer to set states of";
+                let text = "cannot set optimizer states: the store has no optimizer";
                 return Err(Error::InvalidArgument(text.to_owned()));
             }
         };

@@ -465,7 +465,8 @@ pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result
     let other = ends.get(rank).copied().flatten();
     let own = own.err().map_or_else(String::new, |error| format!(": {}", error.chain()));
     Err(Error::Internal(format!(
-        "the updater of rank 0 {}, that of rank {rank} {}; they hold other values now, go back to a checkpoint{own}",
+        "the updater of rank 0 {}, but the updater of rank {rank} {}: the ranks hold different \
+         values, restore a checkpoint{own}",
         words(first),
         words(other),
     )))

@@ -97,7 +97,7 @@ fn fraction(bits: jlong) -> f64 {
 fn update_count(number: jlong) -> Result<u64> {
     let count = u64::try_from(number);
     Ok(count.map_err(|_| {
-        Error::invalid(format!("a number of updates is {number}, expected 0 or more"))
+        Error::invalid(format!("number of updates: expected 0 or more, found {number}"))
     })?)
 }
 
@@ -133,6 +133,6 @@ pub(crate) fn dtype(code: jint) -> Result<DType> {
 pub(crate) fn device(kind: jint, ordinal: jint) -> Result<Device> {
     let kind = DeviceKind::of(kind)?;
     let ordinal = u32::try_from(ordinal)
-        .map_err(|_| Error::invalid(format!("device id is {ordinal}, expected 0 or more")))?;
+        .map_err(|_| Error::invalid(format!("device id: expected 0 or more, found {ordinal}")))?;
     Ok(Device::new(kind, ordinal))
 }

@@ -155,7 +155,7 @@ where
 {
     number
         .try_into()
-        .map_err(|_| Error::invalid(format!("`{name}` is {number}, expected 0 or more")).into())
+        .map_err(|_| Error::invalid(format!("`{name}`: expected 0 or more, found {number}")).into())
 }
 
 /// Converts a count to a Java `int`.

@@ -33,7 +33,7 @@ impl<T> HandleTable<T> {
         inserted.map_err(|(_value, error)| match error {
             InsertError::OutOfMemory(error) => error,
             InsertError::Full => {
-                Error::Internal(format!("no handle is left for another {}", self.what))
+                Error::Internal(format!("too many handles: cannot create another {}", self.what))
             }
         })
     }

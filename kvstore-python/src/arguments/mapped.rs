@@ -35,7 +35,7 @@ pub(crate) fn apart<'py>(
     match arrays {
         Some(_) if is_map(keys) => Err(type_error(
             keys.py(),
-            "a map of key to array stands for keys and arrays: give all else by its name, as `priority=1`",
+            "after a map of keys to arrays, pass the other arguments by name, such as `priority=1`",
         )),
         Some(arrays) => Ok((keys.clone(), arrays.clone())),
         None if is_map(keys) => items(keys),
@@ -60,8 +60,7 @@ pub(crate) fn beside<'py>(
         (true, true) => items(outs),
         (false, false) => Ok((keys.clone(), outs.clone())),
         _ => {
-            let text =
-                "out: expected a map of key to array where the values are one, and only there";
+            let text = "out: expected a map of keys to arrays if and only if the values are a map";
             Err(type_error(keys.py(), text))
         }
     }
@@ -75,7 +74,7 @@ fn items<'py>(map: &Bound<'py, PyAny>) -> PyResult<KeysAndArrays<'py>> {
     for item in items.cast_into::<PyList>()? {
         let (key, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
             item.extract().map_err(|_| {
-                type_error(map.py(), "a map of key to array has to give pairs of both as its items")
+                type_error(map.py(), "expected a map whose items are pairs of a key and an array")
             })?;
         keys.append(key)?;
         arrays.append(array)?;

@@ -159,7 +159,7 @@ pub(crate) fn output_arrays(
     if outs.rows.is_empty() {
         return Ok(outs);
     }
-    Err(type_error(arrays.py(), "out: expected whole arrays, found rows"))
+    Err(type_error(arrays.py(), "out: expected dense arrays, found row-sparse ones"))
 }
 
 /// Runs `call` with values and outputs while other Python threads run, and writes the pulled values

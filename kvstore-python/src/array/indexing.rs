@@ -69,7 +69,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
         return array.slice(start, stop.max(start)).map_err(|error| to_python(py, error));
     }
     if array.shape().rank() == 0 {
-        return Err(PyIndexError::new_err("an array without axes has no rows"));
+        return Err(PyIndexError::new_err("a scalar array has no rows"));
     }
     let Some(number) = optional(py, index.extract::<isize>())? else {
         return Err(refused(index, "expected an integer or a slice")?);
@@ -77,7 +77,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     // As in Python, a negative index counts from the end.
     let from_start = if number < 0 { number.saturating_add_unsigned(rows) } else { number };
     let row = usize::try_from(from_start).ok().filter(|row| *row < rows).ok_or_else(|| {
-        PyIndexError::new_err(format!("row {number} is out of range of {}", array.spec()))
+        PyIndexError::new_err(format!("row index {number} is out of range for {}", array.spec()))
     })?;
     array.at(row).map_err(|error| to_python(py, error))
 }

@@ -49,7 +49,8 @@ fn reduced<'py>(
     options: &[Option<&Any<'py>>],
 ) -> PyResult<Any<'py>> {
     if options.iter().any(Option::is_some) {
-        let text = "all elements come to one, of the same dtype and in a new array: use `asnumpy()` for others";
+        let text = "only the sum of all elements into a new array of the same dtype is \
+                    supported: use `asnumpy()` otherwise";
         return Err(to_python(slf.py(), Error::Unsupported(text.to_owned())));
     }
     derived(slf, move |array| array.reduce(op))
@@ -141,7 +142,10 @@ impl PyArray {
         }
         match detached(py, || array.read_as::<i64>())?.as_slice() {
             &[number] => Ok(number.into_pyobject(py)?.into_any()),
-            _ => Err(invalid(py, format!("{} is not a single number", array.spec()))),
+            _ => Err(invalid(
+                py,
+                format!("expected an array with one element, found {}", array.spec()),
+            )),
         }
     }
 
@@ -420,7 +424,7 @@ impl PyArray {
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let first = self.array.shape().dims().first();
-        first.copied().ok_or_else(|| type_error(py, "an array without axes has no length"))
+        first.copied().ok_or_else(|| type_error(py, "a scalar array has no length"))
     }
 
     fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyIterator>> {

@@ -103,7 +103,10 @@ impl Block {
             let managed = unsafe { managed.as_ref() };
             if managed.version[0] != MAJOR {
                 let [major, minor] = managed.version;
-                return Err(invalid(py, format!("version {major}.{minor} of DLPack is unknown")));
+                return Err(invalid(
+                    py,
+                    format!("version {major}.{minor} of DLPack is not supported"),
+                ));
             }
             // The program would not see what is written to a copy, so a copy counts as read-only.
             (owner, managed.tensor, managed.flags & (READ_ONLY | IS_COPIED) == 0)
@@ -114,8 +117,7 @@ impl Block {
             (Owner::Plain(managed), unsafe { managed.as_ref() }.tensor, true)
         };
         if Place::of(tensor.device) != Place::On(device) {
-            let text =
-                format!("an array on {}, where one on {device} was asked for", tensor.device);
+            let text = format!("expected an array on {device}, found one on {}", tensor.device);
             return Err(invalid(py, text));
         }
         let (spec, strides) = describe(py, &tensor)?;

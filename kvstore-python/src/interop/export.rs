@@ -68,7 +68,8 @@ pub(crate) fn to_dlpack<'py>(
     let stays = device == own || device.kind == HOST && own.kind == HOST;
     if !stays && device.kind != HOST {
         let text = format!(
-            "an array on {} is not handed out on {device}: use `as_in_context`, or `dl_device=(1, 0)` for a copy on the host",
+            "an array on {} cannot be exported to {device}: use `as_in_context`, or \
+             `dl_device=(1, 0)` for a copy on the host",
             array.device()
         );
         return Err(PyBufferError::new_err(text));

@@ -192,8 +192,7 @@ fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     } else {
         String::new()
     };
-    let error =
-        type_error(py, format!("a `{class}` does not hand out its elements{hint}: {reason}"));
+    let error = type_error(py, format!("a `{class}` does not export its elements{hint}: {reason}"));
     error.set_cause(py, Some(reason));
     Ok(error)
 }

@@ -39,11 +39,12 @@ fn number(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
 fn queue(number: i64) -> PyResult<Queue> {
     match usize::try_from(number) {
         Ok(0) => Err(PyBufferError::new_err(
-            "stream 0 may mean two streams: 1 is the legacy default stream, 2 that of the thread",
+            "stream 0 may mean two streams: pass 1 for the legacy default stream or 2 for the \
+             per-thread default stream",
         )),
         // SAFETY: the protocols require that the number is a stream, and that the other library
         // keeps the stream during the call.
         Ok(number) => Ok(unsafe { Queue::from_number(number) }),
-        Err(_) => Err(PyBufferError::new_err(format!("stream {number} is none of CUDA's"))),
+        Err(_) => Err(PyBufferError::new_err(format!("stream {number} is not a CUDA stream"))),
     }
 }

@@ -94,7 +94,7 @@ pub(crate) fn copied<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'p
     let empty = EMPTY.import(py, "numpy", "empty")?;
     let copy = empty.call1((convert::dims(py, array.shape())?, dtype.name()))?;
     let block = foreign::writable(&copy)?
-        .ok_or_else(|| type_error(py, "an array of NumPy's hands out no memory"))?;
+        .ok_or_else(|| type_error(py, "an array of NumPy exports no memory"))?;
     detached(py, || block.write(&array.tensor().cast(dtype)?).map(drop))?;
     Ok(copy)
 }

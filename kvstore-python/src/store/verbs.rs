@@ -88,7 +88,7 @@ impl PyStore {
     #[pyo3(name = "_open")]
     fn open(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         if self.is_opened.swap(true, Ordering::Relaxed) {
-            return Err(invalid(py, "a store is opened once: make another one"));
+            return Err(invalid(py, "a store cannot be opened twice: create another one"));
         }
         let store = detached(py, || kvstore::create(name))?;
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);

@@ -374,11 +374,16 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
         let rows = rows(&[indices.len(), 2]);
         text(RowSparse::new([4, 2], indices, rows), ErrorCode::InvalidArgument)
     };
-    assert_eq!(wrong(&[1, 3, 2]), "row numbers must ascend: 2 at position 2 follows 3");
-    assert_eq!(wrong(&[1, 1]), "row numbers must ascend: 1 at position 1 follows 1");
+    assert_eq!(
+        wrong(&[1, 3, 2]),
+        "row indices must be strictly ascending: 2 at position 2 follows 3"
+    );
+    assert_eq!(wrong(&[1, 1]), "row indices must be strictly ascending: 1 at position 1 follows 1");
     for outside in [-1, 4, i64::MAX, i64::MIN] {
-        let expected =
-            format!("a value of rows: {outside} is not a row of shape [4, 2], expected 0 to 3");
+        let expected = format!(
+            "a row-sparse value: row index {outside} is out of range for shape [4, 2]: expected \
+             0 to 3"
+        );
         assert_eq!(wrong(&[outside]), expected);
     }
     let no_axes = RowSparse::new([], Vec::new(), rows(&[0]));
@@ -397,7 +402,8 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
     assert_code(store.push(&[key("v")], &[value([4, 2])], 0), ErrorCode::KeyNotFound);
     for (ids, wrong) in [(&[0, 4][..], 4), (&[-1], -1)] {
         let error = store.pull_rows(&[key("w")], &[ids], 0).unwrap_err();
-        let expected = format!("key `w`: {wrong} is not a row of shape [4, 2], expected 0 to 3");
+        let expected =
+            format!("key `w`: row index {wrong} is out of range for shape [4, 2]: expected 0 to 3");
         assert_eq!((error.code(), error.to_string()), (ErrorCode::InvalidArgument, expected));
     }
     assert_code(store.pull_rows(&[key("v")], &[&[]], 0), ErrorCode::KeyNotFound);
@@ -405,7 +411,7 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
     store.set_compression(Some(kvstore_core::Compression::new("2bit", 0.5).unwrap())).unwrap();
     let error = store.push(&[key("w")], &[value([4, 2])], 0).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
-    assert!(error.to_string().starts_with("key `w`: values of rows are not compressed"));
+    assert!(error.to_string().starts_with("key `w`: row-sparse values cannot be compressed"));
     store.set_compression(None).unwrap();
     store.set_updater(Some(Arc::new(assign))).unwrap();
     assert_same_bits(&from_tensor(&dense), &stored(&*store, &key("w")), &"nothing has changed");

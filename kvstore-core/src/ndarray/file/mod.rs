@@ -151,7 +151,7 @@ impl ArrayList {
 
     fn read_from(backends: &Backends, input: &mut Input<'_>) -> Result<Self> {
         if input.u64("the magic number")? != LIST_MAGIC {
-            return Err(input.corrupt("it is no file of arrays"));
+            return Err(input.corrupt("it is not a file of arrays"));
         }
         input.u64("a reserved number")?;
         let num_arrays = input.u64("the number of arrays")?;

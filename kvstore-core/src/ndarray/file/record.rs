@@ -106,7 +106,7 @@ fn numpy_shape(input: &mut Input<'_>) -> Result<Option<Shape>> {
         -1 => Ok(None),
         rank => match u32::try_from(rank) {
             Ok(rank) => dims(input, rank, 8).map(Some),
-            Err(_) => Err(input.corrupt(format!("a rank of {rank}"))),
+            Err(_) => Err(input.corrupt(format!("an array has the rank {rank}"))),
         },
     }
 }
@@ -117,7 +117,7 @@ fn rank(input: &mut Input<'_>) -> Result<Option<u32>> {
     match u32::try_from(rank) {
         Ok(0) => Ok(None),
         Ok(rank) => Ok(Some(rank)),
-        Err(_) => Err(input.corrupt(format!("a rank of {rank}"))),
+        Err(_) => Err(input.corrupt(format!("an array has the rank {rank}"))),
     }
 }
 

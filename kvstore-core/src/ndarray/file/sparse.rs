@@ -65,7 +65,7 @@ pub(super) fn read(
         }
         _ => None,
     };
-    placed.ok_or_else(|| input.corrupt("positions that do not fit the array"))?;
+    placed.ok_or_else(|| input.corrupt("indices that do not fit the array"))?;
     Tensor::from_bytes(backends, Device::default(), spec.clone(), &dense)
 }
 
@@ -81,7 +81,7 @@ fn positions(input: &mut Input<'_>, spec: &TensorSpec) -> Result<Vec<usize>> {
     let mut numbers = fallible::with_capacity(places.len())?;
     for place in places {
         numbers.push(number(place).ok_or_else(|| {
-            input.corrupt(format!("positions of dtype {} or below zero", spec.dtype()))
+            input.corrupt(format!("indices that are negative or have the dtype {}", spec.dtype()))
         })?);
     }
     Ok(numbers)

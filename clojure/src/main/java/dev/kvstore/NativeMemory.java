@@ -323,7 +323,7 @@ public final class NativeMemory {
         if (exceeds(live, numBytes, cap)) {
             throw new KVStoreException(
                     KVStoreException.Code.OUT_OF_MEMORY,
-                    "native memory: " + size(numBytes) + " asked for, " + size(live)
+                    "native memory: " + size(numBytes) + " requested, " + size(live)
                             + " in use, soft cap " + size(cap)
                             + "; close arrays that are no longer needed, or raise the cap with "
                             + "NativeMemory.setSoftCap or -D" + PROPERTY);

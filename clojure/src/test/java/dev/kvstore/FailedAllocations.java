@@ -234,7 +234,7 @@ final class FailedAllocations {
         calls.put("rows", read(() -> RowSparse.of(column, indices, Shape.of(LONG, 1))));
         calls.put("rows in any order", read(() -> RowSparse.fromIds(column, indices, Shape.of(LONG, 1))));
         RowSparse rows = RowSparse.of(column, indices, Shape.of(LONG, 1));
-        calls.put("a value of rows", read(rows::toDense));
+        calls.put("a row-sparse value", read(rows::toDense));
     }
 
     private static void addFiles(Map<String, Call> calls) throws Exception {

@@ -62,7 +62,7 @@ class NativeMemoryTest {
                 arrays.add(tenMegabytes());
             }
         });
-        assertTrue(exception.getMessage().contains("10.0 MiB asked for"), exception.getMessage());
+        assertTrue(exception.getMessage().contains("10.0 MiB requested"), exception.getMessage());
         assertTrue(exception.getMessage().contains("soft cap"), exception.getMessage());
         arrays.forEach(NDArray::close);
         tenMegabytes().close();

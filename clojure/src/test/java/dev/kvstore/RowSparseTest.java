@@ -166,7 +166,7 @@ class RowSparseTest {
             Expect.code(KEY_NOT_FOUND, () -> store.rowSparsePull("v", new long[] {1}));
             KVStoreException outside =
                     Expect.code(INVALID_ARGUMENT, () -> store.rowSparsePull("w", new long[] {0, 4}));
-            assertTrue(outside.getMessage().contains("key `w`: 4 is not a row"), outside.getMessage());
+            assertTrue(outside.getMessage().contains("key `w`: row index 4 is out of range"), outside.getMessage());
             Expect.code(LENGTH_MISMATCH,
                     () -> store.rowSparsePull(List.of("w"), List.of(new long[0], new long[0])));
             store.setGradientCompression("2bit", 0.5);
