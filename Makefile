@@ -1,8 +1,8 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup test-setup native demo demo-dist demo-python test suites test-rust test-gpu \
-	test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz nightly \
-	release-check jar install examples repl bench bench-jvm peers peers-dist gpu-bundle gpu-check \
-	wheel doc book charts clean
+.PHONY: help setup test-setup native demo demo-dist demo-python test suites rust-build test-rust \
+	test-gpu test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz \
+	nightly release-check jar install examples repl bench bench-jvm peers peers-dist gpu-bundle \
+	gpu-check wheel doc book charts clean
 
 # The folder where rustup installs. A shell that was opened before does not have it in PATH.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -47,22 +47,25 @@ test: test-setup ## runs all tests on the released jar and wheel, on CPUs and re
 	scripts/tally.sh --summary $(COUNTED) && exit $$status
 
 # The prerequisites of a suite build its inputs: the released jar and wheel, the class path that
-# Maven writes, the Rust tests that `test-rust` compiles. Slow suites come first.
+# Maven writes, the Rust tests. Slow suites come first. The Rust tests take longest, so the others
+# leave them the processors.
 suites: test-rust test-jvm test-python test-check-jni test-check-gpu test-gpu test-replay $(ALSO)
-test-rust:
+rust-build:
+	scripts/tally.sh rust-build cargo test --workspace --no-run
+test-rust: rust-build
 	scripts/tally.sh rust scripts/rust-tests.sh
-test-gpu: test-rust
-	scripts/tally.sh gpu scripts/gpu-tests.sh
+test-gpu: rust-build
+	nice -n 3 scripts/tally.sh gpu scripts/gpu-tests.sh
 test-jvm: jar
-	scripts/tally.sh jvm $(MAVEN) -Preleased test failsafe:integration-test failsafe:verify
+	nice -n 3 scripts/tally.sh jvm $(MAVEN) -Preleased test failsafe:integration-test failsafe:verify
 test-check-jni: test-jvm
-	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
+	nice -n 3 scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
 test-check-gpu: test-jvm
-	scripts/tally.sh check-gpu clojure/bin/check-gpu $(JAR)
+	nice -n 3 scripts/tally.sh check-gpu clojure/bin/check-gpu $(JAR)
 test-python: wheel
-	scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
+	nice -n 3 scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
 test-replay: test-jvm wheel
-	scripts/tally.sh replay scripts/replay.sh
+	nice -n 3 scripts/tally.sh replay scripts/replay.sh
 
 miri: setup ## runs the tests of the core under Miri: undefined behaviour, data races, leaks
 	scripts/setup.sh portable

@@ -20,7 +20,7 @@ else
     export LD_LIBRARY_PATH
 fi
 # With --workspace, cargo uses the test programs of scripts/rust-tests.sh. A build of one crate
-# would compile its dependencies a second time, with other features. shellcheck disable=SC2046 # a
-# list of options
+# would compile its dependencies a second time, with other features.
+# shellcheck disable=SC2046 # a list of options
 KVSTORE_TEST_DEVICE=gpu KVSTORE_GPUS=${KVSTORE_GPUS:-4} \
     cargo test --workspace $(printf -- '--test %s ' $SUITES)
