@@ -7,8 +7,8 @@ Reads from TARGET (`target`) what other commands left there:
 - `peers.json`: `make peers`
 - `criterion/scaling`: `cargo bench -p kvstore --bench scaling`
 
-Writes SVG files into FOLDER (`docs/performance`), and prints the numbers as Markdown tables. Fails if
-a measurement is missing.
+Writes SVG files into FOLDER (`docs/performance`), and prints the numbers as Markdown tables. Fails
+if a measurement is missing.
 """
 
 import json
@@ -30,12 +30,16 @@ def read_scaling(folder):
     found = {}
     for path in folder.glob("*/*/new/benchmark.json"):
         group = json.loads(path.read_text())
-        median = json.loads((path.parent / "estimates.json").read_text())["median"]["point_estimate"]
+        median = (
+            json.loads((path.parent / "estimates.json").read_text())["median"]["point_estimate"]
+        )
         row = (int(group["value_str"]), median, group["throughput"]["Bytes"])
         found.setdefault(group["function_id"], []).append(row)
     path = folder / "copy" / "new"
     throughput = json.loads((path / "benchmark.json").read_text())["throughput"]["Bytes"]
-    copy = throughput / json.loads((path / "estimates.json").read_text())["median"]["point_estimate"]
+    copy = (
+        throughput / json.loads((path / "estimates.json").read_text())["median"]["point_estimate"]
+    )
     return {name: sorted(rows) for name, rows in found.items()}, copy
 
 
@@ -49,13 +53,23 @@ def save(figure, path):
 
 def draw_peers(rows, path):
     """Time of each peer over ours, one bar each."""
-    peers = [("MXNet 1.9.1", "ratio"), ("PyTorch", "torch_ratio"), ("torch.compile", "compiled_ratio")]
+    peers = [
+        ("MXNet 1.9.1", "ratio"),
+        ("PyTorch", "torch_ratio"),
+        ("torch.compile", "compiled_ratio"),
+    ]
     # A pull copies nothing here, so its ratio would hide the others.
     rows = [row for row in rows if row["ratio"] < 1000]
     figure, axes = pyplot.subplots(figsize=(7.2, 0.38 * len(rows) + 1))
     for place, (peer, field) in enumerate(peers):
-        bars = [(index + 0.26 * (place - 1), row[field]) for index, row in enumerate(rows) if field in row]
-        axes.barh([y for y, _ in bars], [ratio for _, ratio in bars], 0.24, label=peer, color=PEERS[place])
+        bars = [
+            (index + 0.26 * (place - 1), row[field])
+            for index, row in enumerate(rows)
+            if field in row
+        ]
+        axes.barh(
+            [y for y, _ in bars], [ratio for _, ratio in bars], 0.24, label=peer, color=PEERS[place]
+        )
         for y, ratio in bars:
             axes.text(ratio * 1.03, y, f"{ratio:.1f}", va="center", fontsize=7)
     axes.axvline(1, color=OURS)
@@ -86,12 +100,19 @@ def draw_scaling(scaling, copy, path):
     """A push by number of keys, of values and of elements."""
     figure, (keys, values, elements) = pyplot.subplots(1, 3, figsize=(9, 2.9))
     rows = scaling["keys"]
-    keys.loglog([count for count, _, _ in rows], [time / count for count, time, _ in rows], "o-", color=OURS)
+    keys.loglog(
+        [count for count, _, _ in rows], [time / count for count, time, _ in rows], "o-", color=OURS
+    )
     keys.set_xlabel("keys of 4 x 64 floats")
     keys.set_ylabel("ns per key")
     for axes, name in [(values, "values"), (elements, "elements")]:
         rows = scaling[name]
-        axes.plot([count for count, _, _ in rows], [size / time for _, time, size in rows], "o-", color=OURS)
+        axes.plot(
+            [count for count, _, _ in rows],
+            [size / time for _, time, size in rows],
+            "o-",
+            color=OURS,
+        )
         axes.axhline(copy, color="black", linewidth=0.8)
         axes.text(rows[0][0], copy, "copy", va="bottom", fontsize=8)
         axes.set_xscale("log", base=2)
@@ -108,17 +129,51 @@ def table(head, rows):
 
 
 def print_tables(rows, scaling):
-    print(table(
-        ["workload", "store", "MXNet", "ratio", "PyTorch", "ratio", "compiled", "ratio", "of a copy"],
-        [[f"`{row['workload']}`", f"{row['ours_ms']:.4g} ms", f"{row['peer_ms']:.4g} ms", f"{row['ratio']:.2f}",
-          *(f"{row[name]:{form}}" if name in row else "" for name, form in
-            [("torch_ms", ".4g"), ("torch_ratio", ".2f"), ("compiled_ms", ".4g"), ("compiled_ratio", ".2f")]),
-          f"{row['gb_per_s'] / row['copy_gb_per_s']:.2f}" if row["gb_per_s"] else ""]
-         for row in rows]))
+    print(
+        table(
+            [
+                "workload",
+                "store",
+                "MXNet",
+                "ratio",
+                "PyTorch",
+                "ratio",
+                "compiled",
+                "ratio",
+                "of a copy",
+            ],
+            [
+                [
+                    f"`{row['workload']}`",
+                    f"{row['ours_ms']:.4g} ms",
+                    f"{row['peer_ms']:.4g} ms",
+                    f"{row['ratio']:.2f}",
+                    *(
+                        f"{row[name]:{form}}" if name in row else ""
+                        for name, form in [
+                            ("torch_ms", ".4g"),
+                            ("torch_ratio", ".2f"),
+                            ("compiled_ms", ".4g"),
+                            ("compiled_ratio", ".2f"),
+                        ]
+                    ),
+                    f"{row['gb_per_s'] / row['copy_gb_per_s']:.2f}" if row["gb_per_s"] else "",
+                ]
+                for row in rows
+            ],
+        )
+    )
     for name, of_name in scaling.items():
         print()
-        print(table([name, "a push", "GB/s"],
-                    [[str(count), f"{time / 1e3:.4g} us", f"{size / time:.2f}"] for count, time, size in of_name]))
+        print(
+            table(
+                [name, "a push", "GB/s"],
+                [
+                    [str(count), f"{time / 1e3:.4g} us", f"{size / time:.2f}"]
+                    for count, time, size in of_name
+                ],
+            )
+        )
 
 
 def main(target="target", folder="docs/performance"):

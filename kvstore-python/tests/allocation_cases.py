@@ -23,7 +23,9 @@ class Call:
     prepares the next call.
     """
 
-    def __init__(self, run, check_unchanged=lambda: None, check_done=lambda _: None, undo=lambda: None):
+    def __init__(
+        self, run, check_unchanged=lambda: None, check_done=lambda _: None, undo=lambda: None
+    ):
         self.run = run
         self.check_unchanged = check_unchanged
         self.check_done = check_done

@@ -109,7 +109,9 @@ class Card:
         with self.entered():
             return bool(LIBRARY.cuStreamQuery(ctypes.c_void_p(stream)) == 0)
 
-    def write(self, address: int, values: numpy.ndarray[Any, Any], stream: int | None = None) -> None:
+    def write(
+        self, address: int, values: numpy.ndarray[Any, Any], stream: int | None = None
+    ) -> None:
         """Queues a copy of values from the host to an address."""
         values = numpy.ascontiguousarray(values)
         to, of = ctypes.c_uint64(address), ctypes.c_void_p(values.ctypes.data)
@@ -117,7 +119,9 @@ class Card:
             queue = ctypes.c_void_p(stream or self.stream)
             call("cuMemcpyHtoDAsync_v2", to, of, ctypes.c_size_t(values.nbytes), queue)
 
-    def read(self, address: int, shape: Any, dtype: Any, stream: int | None = None) -> numpy.ndarray[Any, Any]:
+    def read(
+        self, address: int, shape: Any, dtype: Any, stream: int | None = None
+    ) -> numpy.ndarray[Any, Any]:
         """Returns the values at an address, after all earlier work of the stream."""
         values = numpy.empty(shape, dtype)
         to, of = ctypes.c_void_p(values.ctypes.data), ctypes.c_uint64(address)
@@ -249,7 +253,9 @@ class Array:
         """Returns the values and the elements between them, which are 99 unless something wrote to
         them.
         """
-        return self.card.read(self.address + self.offset, self.num_bytes // self.dtype.itemsize, self.dtype)
+        return self.card.read(
+            self.address + self.offset, self.num_bytes // self.dtype.itemsize, self.dtype
+        )
 
     def strided(self, place: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
         """Returns the values from a result of `read_all`."""
@@ -275,7 +281,11 @@ class Array:
         tensor.data, tensor.byte_offset = self.address, self.offset
         tensor.device[:] = device or self.__dlpack_device__()
         tensor.rank = len(self.shape)
-        tensor.code, tensor.bits, tensor.lanes = NUMBERS[self.dtype.kind], self.dtype.itemsize * 8, 1
+        tensor.code, tensor.bits, tensor.lanes = (
+            NUMBERS[self.dtype.kind],
+            self.dtype.itemsize * 8,
+            1,
+        )
         shape = (ctypes.c_int64 * len(self.shape))(*self.shape)
         tensor.shape = shape
         strides = (ctypes.c_int64 * len(self.shape))(*self.strides) if self.strides else None
@@ -355,7 +365,9 @@ class Taken:
 
 
 #: One GPU per device. There may be fewer GPUs than devices, or more.
-CARDS = [Card(number) for number in range(min(num_cards(), mx.num_gpus()))] if mx.num_gpus() > 0 else []
+CARDS = (
+    [Card(number) for number in range(min(num_cards(), mx.num_gpus()))] if mx.num_gpus() > 0 else []
+)
 #: Seeds of the emulated driver. Each gives another order of execution.
 SEEDS = range(40)
 DTYPES = ["float32", "float64", "float16", "int8", "int32", "int64", "uint8"]

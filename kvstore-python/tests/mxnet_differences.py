@@ -19,7 +19,9 @@ class Difference(NamedTuple):
 
 AT_THE_END = {
     "push_of_another_shape": Difference(
-        "works", "fails", "MXNet replaces the stored value, and a later pull of the old shape fails."
+        "works",
+        "fails",
+        "MXNet replaces the stored value, and a later pull of the old shape fails.",
     ),
     "push_of_another_dtype": Difference(
         "works", "fails", "MXNet replaces the stored value, and with it the dtype of the key."
@@ -69,9 +71,7 @@ AT_THE_END = {
         "An optimizer is an updater in MXNet, so most times it only prints that it cannot update"
         " integers.",
     ),
-    "large_integer_keys": Difference(
-        "fails", "works", "MXNet's integer keys have 32 bits."
-    ),
+    "large_integer_keys": Difference("fails", "works", "MXNet's integer keys have 32 bits."),
 }
 
 NOT_MADE = {

@@ -71,16 +71,24 @@ def test_random_programs(capsys):
             comparison.compare(program(number))
             if done % PROGRAMS_PER_LINE == PROGRAMS_PER_LINE - 1:
                 with capsys.disabled():
-                    print(f"\n{done + 1} of {NUM_PROGRAMS} programs, {len(comparison.found)} differences", end="")
+                    print(
+                        f"\n{done + 1} of {NUM_PROGRAMS} programs, "
+                        f"{len(comparison.found)} differences",
+                        end="",
+                    )
         counts, known = comparison.counts, comparison.known
         said = "\n".join([*comparison.found, "output of MXNet:", mxnet.said()])
         with capsys.disabled():
             print(
-                f"\nagainst MXNet: {counts['programs']} programs from {SEED} on, {counts['calls']} calls, "
+                f"\nagainst MXNet: {counts['programs']} programs from {SEED} on, "
+                f"{counts['calls']} calls, "
                 f"{counts['failed alike']} failed alike, {sum(known.values())} known differences, "
-                f"{len(comparison.found)} others; crashes of the processes: {mxnet.num_ended} and {here.num_ended}"
+                f"{len(comparison.found)} others; "
+                f"crashes of the processes: {mxnet.num_ended} and {here.num_ended}"
             )
-            print("    known:", ", ".join(f"{name} {count}" for name, count in sorted(known.items())))
+            print(
+                "    known:", ", ".join(f"{name} {count}" for name, count in sorted(known.items()))
+            )
     assert not comparison.found, said
     # If every program failed on both sides, the comparison would prove nothing.
     assert 0 < counts["failed alike"] < counts["calls"] / 4

@@ -37,7 +37,14 @@ def test_the_message_names_an_unknown_dtype():
 
 
 def test_float32_is_the_default_dtype():
-    for source in ([1, 2], numpy.array([1, 2]), numpy.array([1.0, 2.0]), (1.5, 2), 7, numpy.float64(3)):
+    for source in (
+        [1, 2],
+        numpy.array([1, 2]),
+        numpy.array([1.0, 2.0]),
+        (1.5, 2),
+        7,
+        numpy.float64(3),
+    ):
         assert nd.array(source).dtype == numpy.float32
     assert nd.array(nd.ones(2, dtype="int8")).dtype == numpy.int8
     assert nd.from_numpy(numpy.array([1, 2])).dtype == numpy.int64
@@ -152,7 +159,10 @@ def test_one_element_of_each_row():
     columns = numpy.array([1, 0, 1])
     chosen = nd.choose_element_0index(matrix, columns)
     assert (chosen.tolist(), chosen.dtype) == ([2, 3, 6], numpy.int64)
-    with pytest.raises(mx.errors.InvalidArgumentError, match=r"column index 2 for row 1 is out of range for \[3, 2\] i64: expected 0 to 1"):
+    with pytest.raises(
+        mx.errors.InvalidArgumentError,
+        match=r"column index 2 for row 1 is out of range for \[3, 2\] i64: expected 0 to 1",
+    ):
         nd.onehot_encode(nd.array([0, 2, 0]), matrix)
     with pytest.raises(mx.errors.LengthMismatchError):
         nd.choose_element_0index(matrix, nd.array([0]))
@@ -165,7 +175,9 @@ def test_one_element_of_each_row():
 
 def test_equal_arrays():
     array = nd.array([1, 2])
-    assert nd.array_equal(array, numpy.array([1, 2])) and not nd.array_equal(array, nd.array([1, 3]))
+    assert (
+        nd.array_equal(array, numpy.array([1, 2])) and not nd.array_equal(array, nd.array([1, 3]))
+    )
     assert not nd.array_equal(array, nd.array([[1, 2]]))
     large = nd.array([2**62], dtype="int64")
     assert not nd.array_equal(large, large + 1)
@@ -175,8 +187,16 @@ def test_equal_arrays():
 def test_maximum_and_minimum_of_arrays_and_numbers(number):
     array = nd.array([1, 5])
     for module in (nd, mx.np):
-        assert module.maximum(array, number).tolist() == module.maximum(number, array).tolist() == [3, 5]
-        assert module.minimum(array, number).tolist() == module.minimum(number, array).tolist() == [1, 3]
+        assert (
+            module.maximum(array, number).tolist()
+            == module.maximum(number, array).tolist()
+            == [3, 5]
+        )
+        assert (
+            module.minimum(array, number).tolist()
+            == module.minimum(number, array).tolist()
+            == [1, 3]
+        )
     assert (nd.maximum(3, 4), nd.minimum(numpy.float32(3), 4), mx.np.maximum(3, 4)) == (4, 3, 4)
     assert type(mx.np.maximum(number, mx.np.array(array))) is mx.np.ndarray
 
@@ -229,7 +249,18 @@ def test_np_arrays_print_as_in_numpy():
 
 def test_results_of_np_arrays_are_np_arrays():
     a = np.ones((2, 2))
-    for made in (a + 1, 1 - a, a[0], a.T, a.copy(), a.astype("int8"), a.sum(), -a, np.exp(a), a.reshape(4)):
+    for made in (
+        a + 1,
+        1 - a,
+        a[0],
+        a.T,
+        a.copy(),
+        a.astype("int8"),
+        a.sum(),
+        -a,
+        np.exp(a),
+        a.reshape(4),
+    ):
         assert type(made) is np.ndarray
     assert a[0, 0].shape == ()
     assert a.sum().shape == ()
@@ -369,7 +400,9 @@ def test_with_sets_the_default_device():
     assert mx.current_context() == mx.cpu()
 
 
-@pytest.mark.parametrize("dtype", ["bool", "int16", "uint16", "uint32", "uint64", ">f4", ">f8", ">i4", "longdouble"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int16", "uint16", "uint32", "uint64", ">f4", ">f8", ">i4", "longdouble"]
+)
 def test_unsupported_numpy_dtypes_are_converted(dtype):
     source = numpy.array([[1, 0], [1, 1]], dtype)
     assert nd.array(source).tolist() == [[1, 0], [1, 1]]

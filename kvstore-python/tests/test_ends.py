@@ -130,7 +130,7 @@ def _interrupted(process):
             return process.communicate(timeout=0.1)[1]
         except subprocess.TimeoutExpired:
             pass
-    raise AssertionError("the process goes on")
+    raise AssertionError("the process continues")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
@@ -227,7 +227,9 @@ def save(path):
 
 def test_a_failed_restore_names_the_cause(tmp_path):
     kv = mx.kv.create()
-    with pytest.raises(mx.errors.StoreIOError, match="reading a checkpoint: No such file or directory"):
+    with pytest.raises(
+        mx.errors.StoreIOError, match="reading a checkpoint: No such file or directory"
+    ):
         kv.restore(tmp_path / "missing")
     (tmp_path / "damaged").write_bytes(bytes(100))
     with pytest.raises(mx.errors.CorruptError, match="damaged is damaged: "):

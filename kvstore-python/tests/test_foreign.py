@@ -191,7 +191,15 @@ def test_array_protocol():
 
 
 def test_dtypes_that_numpy_has():
-    assert sorted(NUMPY_DTYPES) == ["float16", "float32", "float64", "int32", "int64", "int8", "uint8"]
+    assert sorted(NUMPY_DTYPES) == [
+        "float16",
+        "float32",
+        "float64",
+        "int32",
+        "int64",
+        "int8",
+        "uint8",
+    ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -372,7 +380,9 @@ def test_a_copy_on_the_host_is_requested_for_an_array_on_a_device(device):
 
     assert store(OnDevice(True)).pull("w").tolist() == [1, 1]
     name = {10: "ROCm", 2: "CUDA"}[device[0]]
-    with pytest.raises(TypeError, match=f"which is {name}, bring it to the host first.*on the device it stays"):
+    with pytest.raises(
+        TypeError, match=f"which is {name}, bring it to the host first.*on the device it stays"
+    ):
         store(OnDevice(False))
 
 
@@ -435,7 +445,9 @@ def test_numpy_scalars_are_values_but_not_outputs():
     kv = mx.kv.create()
     kv.init({"p": numpy.float64(1), "q": numpy.float64(2), "r": numpy.float64(3)})
     assert [kv.pull(key).item() for key in "pqr"] == [1, 2, 3]
-    kv.push("p", [numpy.array([1.0, 2.0]).mean(), numpy.array([10.0, 20.0]).mean(), numpy.float64(5)])
+    kv.push(
+        "p", [numpy.array([1.0, 2.0]).mean(), numpy.array([10.0, 20.0]).mean(), numpy.float64(5)]
+    )
     assert kv.pull("p").item() == 21.5
     for out in (numpy.float64(0), [numpy.zeros(()), numpy.float64(0)]):
         with pytest.raises(mx.errors.InvalidArgumentError, match="is read-only"):

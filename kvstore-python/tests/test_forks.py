@@ -42,7 +42,10 @@ def refused(call):
     try:
         call()
     except mx.errors.UnsupportedError as error:
-        text = "the store was created before this process was forked: create a new store in the child process"
+        text = (
+            "the store was created before this process was forked: "
+            "create a new store in the child process"
+        )
         assert str(error) == text, error
         assert error.code == "Unsupported"
     else:
@@ -224,11 +227,13 @@ def child():
             raise
         assert kv.pull('w').shape == array.shape
     for use in (lambda: numpy.ptp(array.asnumpy()) == 0 or 1 / 0, array.copy, lambda: array + 1,
-                lambda: array[0].tolist(), lambda: repr(array), init, lambda: array.__setitem__(slice(None), 2)):
+                lambda: array[0].tolist(), lambda: repr(array), init,
+                lambda: array.__setitem__(slice(None), 2)):
         try:
             use()
         except mx.errors.UnsupportedError as error:
-            assert 'the array was in use by another thread when this process was forked' in str(error), error
+            text = 'the array was in use by another thread when this process was forked'
+            assert text in str(error), error
 found = [forked(child) for _ in range(10)]
 is_over.set()
 print(found == [0] * 10 or found)

@@ -16,7 +16,9 @@ from mxkv import nd
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
 #: The `copy` argument of a consumer: unspecified, or no copy.
 copy_or_shared = pytest.mark.parametrize("copy", [None, False])
-needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, for seeds and counts of copies")
+needs_emulator = pytest.mark.skipif(
+    not IS_EMULATED, reason="needs the emulated driver, for seeds and counts of copies"
+)
 
 
 def test_devices_have_the_numbers_of_their_gpus():
@@ -25,7 +27,11 @@ def test_devices_have_the_numbers_of_their_gpus():
         assert array.__dlpack_device__() == (CUDA, number % len(CARDS))
         card = CARDS[number % len(CARDS)]
         value = taken(array, card)
-        assert (value.device, value.shape, value.strides) == (array.__dlpack_device__(), (2, 3), (3, 1))
+        assert (value.device, value.shape, value.strides) == (
+            array.__dlpack_device__(),
+            (2, 3),
+            (3, 1),
+        )
         assert value.read(card).tolist() == [[1, 1, 1], [1, 1, 1]]
         value.release()
 
@@ -56,7 +62,11 @@ def test_writes_of_a_consumer_do_not_change_values():
     for number in SEEDS[:10]:
         seed(number)
         array = kv.pull("w")
-        values = [taken(array), taken(array, copy=True), Taken(array.__dlpack__(stream=CARDS[0].stream))]
+        values = [
+            taken(array),
+            taken(array, copy=True),
+            Taken(array.__dlpack__(stream=CARDS[0].stream)),
+        ]
         for value in values:
             CARDS[0].write(value.address, numpy.full(3000, -7, "float32"))
             assert (value.read(CARDS[0]) == -7).all()
@@ -146,7 +156,9 @@ def test_memory_is_reused_only_after_the_consumer_has_read_it(copy):
         # The array reuses the memory, because no consumer holds it any longer.
         array += 1
         array[:] = -1
-        numpy.testing.assert_array_equal(card.read(read, 3000, "float32", other), numpy.full(3000, number))
+        numpy.testing.assert_array_equal(
+            card.read(read, 3000, "float32", other), numpy.full(3000, number)
+        )
         card.free(read)
 
 

@@ -15,7 +15,9 @@ from cards import Array, Card, OldArray, OnlyInterface, copied, numbers, seed, s
 from mxkv import nd
 
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
-needs_emulator = pytest.mark.skipif(not IS_EMULATED, reason="needs the emulated driver, for seeds and counts of copies")
+needs_emulator = pytest.mark.skipif(
+    not IS_EMULATED, reason="needs the emulated driver, for seeds and counts of copies"
+)
 #: The most bytes that the lists of a few launches copy from the host.
 LISTS = 64 << 10
 
@@ -171,7 +173,11 @@ def test_a_pull_is_complete_when_it_returns():
 
 def test_outputs_of_other_dtypes_and_on_other_gpus():
     kv = store(nd.array(numbers(2, 3), ctx=mx.gpu(0)))
-    outs = [Array(card, numbers(2, 3, dtype=dtype) * 0) for card in CARDS for dtype in ("float64", "float16", "int32")]
+    outs = [
+        Array(card, numbers(2, 3, dtype=dtype) * 0)
+        for card in CARDS
+        for dtype in ("float64", "float16", "int32")
+    ]
     kv.pull("w", out=outs)
     for out in outs:
         assert out.read().tolist() == [[1, 2, 3], [4, 5, 6]]
@@ -299,7 +305,10 @@ def test_memory_on_other_devices_is_rejected():
     with pytest.raises(TypeError, match=r"device \(10, 0\), which is ROCm"):
         kv.push("w", Refusing(rocm))
     elsewhere = Handing(array, array.capsule(CARDS[0].stream, (CUDA, 7)))
-    with pytest.raises(ValueError, match=r"expected an array on gpu\(0\), found one on device \(2, 7\), which is CUDA"):
+    with pytest.raises(
+        ValueError,
+        match=r"expected an array on gpu\(0\), found one on device \(2, 7\), which is CUDA",
+    ):
         kv.push("w", elsewhere)
     assert array.was_idle
     assert kv.pull("w").tolist() == [0, 0, 0, 0]

@@ -159,7 +159,7 @@ NUMBERS = {
     "an index": lambda kv, error: nd.ones(2)[Number(error)],
     "an operand": lambda kv, error: nd.ones(2) + Number(error),
     "a new shape": lambda kv, error: nd.ones(2).reshape(Number(error)),
-    "row numbers": lambda kv, error: kv.row_sparse_pull("w", row_ids=[Number(error)]),
+    "row indices": lambda kv, error: kv.row_sparse_pull("w", row_ids=[Number(error)]),
     "a priority": lambda kv, error: kv.push("w", nd.ones(2), priority=Number(error)),
     "an option": lambda kv, error: mx.optimizer.SGD(learning_rate=Number(error)),
     "the name of a dtype": lambda kv, error: kv.push("w", described(error)),
@@ -227,7 +227,10 @@ def test_repr_passes_a_memory_error_on(monkeypatch):
     [
         ("mx.kv.create()", "it.close(); use = lambda: it.keys(); stop = it.close"),
         ("mx.optimizer.SGD()", "use = lambda: it._set('x', 1); stop = lambda: it.name"),
-        ("mx.optimizer.SGD()", "use = lambda: it._multiply('lr', 'w', float('nan')); stop = lambda: it.name"),
+        (
+            "mx.optimizer.SGD()",
+            "use = lambda: it._multiply('lr', 'w', float('nan')); stop = lambda: it.name",
+        ),
         ("mx.optimizer.SGD()", "use = lambda: it._multiply('x', 'w', 1); stop = lambda: it.name"),
     ],
 )
@@ -389,7 +392,7 @@ def test_a_signal_ends_a_product():
         except KeyboardInterrupt:
             best = min(best, time.monotonic() - begun)
     print(best < complete / 2)
-    # The process goes on.
+    # The process continues.
     print(nd.dot(nd.ones((2, 3)), nd.ones((3, 2))).tolist())
     """
     assert output(program) == "True\n[[3.0, 3.0], [3.0, 3.0]]\n"
@@ -400,7 +403,9 @@ def test_a_product_in_another_thread_completes():
     import threading
     from mxkv import nd
     tall, square, found = nd.ones((1 << 12, 512)), nd.ones((512, 512)), []
-    thread = threading.Thread(target=lambda: found.append(float(nd.dot(tall, square).asnumpy().min())))
+    def multiply():
+        found.append(float(nd.dot(tall, square).asnumpy().min()))
+    thread = threading.Thread(target=multiply)
     thread.start()
     thread.join(100)
     print(found)

@@ -72,7 +72,10 @@ def test_positional_arguments_after_a_mapping_are_rejected():
         (lambda: kv.pushpull("a", a, out={"a": a}), "out: expected a map"),
         (lambda: kv.broadcast({"b": a}, out=a), "out: expected a map"),
         (lambda: kv.broadcast({"b": a}), "out: expected arrays to broadcast into"),
-        (lambda: kv.push({"a": None}), r"key `a`: value\[0\]: expected an array.* found a `NoneType`"),
+        (
+            lambda: kv.push({"a": None}),
+            r"key `a`: value\[0\]: expected an array.* found a `NoneType`",
+        ),
         (lambda: kv.push({1.5: a}), "unexpected type for keys"),
         (lambda: kv.push([{"a": a}], a), "unexpected type for keys: .* found `dict`"),
         (lambda: kv.push("a"), "value: expected an array"),

@@ -20,8 +20,14 @@ def after_a_push(optimizer, key="w"):
 
 @pytest.mark.parametrize(
     ("attribute", "value", "expected"),
-    [("lr", 0.25, 0.75), ("learning_rate", 0.5, 0.5), ("rescale_grad", 0.5, 0.5), ("wd", 0.25, -0.25),
-     ("clip_gradient", 0.125, 0.875), ("clip_gradient", None, 0.0)],
+    [
+        ("lr", 0.25, 0.75),
+        ("learning_rate", 0.5, 0.5),
+        ("rescale_grad", 0.5, 0.5),
+        ("wd", 0.25, -0.25),
+        ("clip_gradient", 0.125, 0.875),
+        ("clip_gradient", None, 0.0),
+    ],
 )
 def test_attributes_take_effect(attribute, value, expected):
     sgd = mx.optimizer.SGD(learning_rate=1.0, clip_gradient=9)
@@ -60,7 +66,9 @@ def test_a_cycle_of_schedule_and_optimizer_is_collected():
 def test_classes_document_their_options(name):
     kind = mx.optimizer.Optimizer.opt_registry[name]
     parameters = inspect.signature(kind).parameters.values()
-    own = {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    own = {
+        one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY
+    }
     others = {"rescale_grad": 1, "clip_gradient": 0, "begin_num_update": 0}
     assert {**own, **others} == kind().hyper_parameters
     assert others.keys() <= mx.optimizer.Options.__annotations__.keys()

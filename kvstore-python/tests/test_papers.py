@@ -54,7 +54,9 @@ class Lion:
 
 
 class AdaBelief:
-    """Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed gradients", 2020, algorithm 2."""
+    """Zhuang et al., "AdaBelief optimizer: adapting stepsizes by the belief in observed gradients",
+    2020, algorithm 2.
+    """
 
     own = [{}, {"beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3}]
 
@@ -77,7 +79,8 @@ class AdaBelief:
 
 
 class Lamb:
-    """You et al., "Large batch optimization for deep learning", 2020, algorithm 2, for one layer."""
+    """You et al., "Large batch optimization for deep learning", 2020, algorithm 2, for one layer.
+    """
 
     own = [{}, {"beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3}]
 
@@ -145,9 +148,13 @@ def weights_of(step: Callable[[Any, Any, int], Any], options: dict[str, float]) 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_store_agrees_with_the_paper(name, options):
     paper = PAPERS[name](numbers(0))
-    expected = weights_of(lambda w, g, t: paper.step(w, g, t, **hyper_parameters(name, options)), options)
+    expected = weights_of(
+        lambda w, g, t: paper.step(w, g, t, **hyper_parameters(name, options)), options
+    )
     numpy.testing.assert_allclose(weights_of_store(name, options, "float64"), expected, rtol=1e-9)
-    numpy.testing.assert_allclose(weights_of_store(name, options, "float32"), expected, rtol=1e-4, atol=1e-5)
+    numpy.testing.assert_allclose(
+        weights_of_store(name, options, "float32"), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)

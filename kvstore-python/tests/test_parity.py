@@ -14,7 +14,9 @@ SHAPE = (4, 2)
 
 
 def rows(values=((1, 2), (-3, 4)), indices=(1, 3), dtype="float32", shape=SHAPE):
-    return nd.sparse.row_sparse_array((numpy.array(values, dtype), list(indices)), shape=shape, dtype=dtype)
+    return nd.sparse.row_sparse_array(
+        (numpy.array(values, dtype), list(indices)), shape=shape, dtype=dtype
+    )
 
 
 # Functions.
@@ -51,7 +53,9 @@ def test_random_numbers_reject_arguments_that_differ_from_out(given):
     out = nd.zeros((2, 3))
     mx.random.uniform(3, 4, shape=[2, 3], dtype=numpy.float32, ctx=mx.cpu(), out=out)
     mx.random.seed(3)
-    with pytest.raises(mx.errors.SpecMismatchError, match=f"{next(iter(given))}: expected that of `out`"):
+    with pytest.raises(
+        mx.errors.SpecMismatchError, match=f"{next(iter(given))}: expected that of `out`"
+    ):
         mx.random.uniform(0, 1, out=out, **given)
     assert out.asnumpy().min() >= 3
 
@@ -72,7 +76,11 @@ def test_rows_are_pulled_in_the_dtype_of_the_output(dtype):
     out = nd.zeros((3, 2), mx.cpu(1), dtype, stype="row_sparse")
     kv.row_sparse_pull("w", out=out, row_ids=nd.array([0, 2]))
     expected = numpy.array([[1.5, 2], [0, 0], [5, 6]]).astype(dtype)
-    assert (out.dtype, out.context, out.asnumpy().tolist()) == (numpy.dtype(dtype), mx.cpu(1), expected.tolist())
+    assert (out.dtype, out.context, out.asnumpy().tolist()) == (
+        numpy.dtype(dtype),
+        mx.cpu(1),
+        expected.tolist(),
+    )
     kv.pull("w", out=out, ignore_sparse=False)
     assert out.asnumpy()[1].tolist() == [3, 4]
 
@@ -80,7 +88,10 @@ def test_rows_are_pulled_in_the_dtype_of_the_output(dtype):
 def test_a_pull_of_rows_writes_all_outputs_or_none():
     kv = mx.kv.create()
     kv.init("w", nd.ones((3, 2)))
-    good, bad = nd.zeros((3, 2), dtype="float64", stype="row_sparse"), nd.zeros((4, 2), stype="row_sparse")
+    good, bad = (
+        nd.zeros((3, 2), dtype="float64", stype="row_sparse"),
+        nd.zeros((4, 2), stype="row_sparse"),
+    )
     with pytest.raises(mx.errors.SpecMismatchError, match="out: expected"):
         kv.row_sparse_pull("w", out=[good, bad], row_ids=[0])
     assert good.indices.tolist() == []
@@ -113,7 +124,11 @@ def lazy(name, **options):
 @pytest.mark.parametrize("name", mx.optimizer.names())
 @pytest.mark.parametrize("weight_form", ["default", "row_sparse"])
 def test_an_update_with_rows_equals_the_update_of_a_store(name, weight_form):
-    kv, alone, weight = mx.kv.create(), mx.optimizer.create(name), (nd.ones((3, 2)) * 3).tostype(weight_form)
+    kv, alone, weight = (
+        mx.kv.create(),
+        mx.optimizer.create(name),
+        (nd.ones((3, 2)) * 3).tostype(weight_form),
+    )
     kv.init("w", weight)
     kv.set_optimizer(mx.optimizer.create(name))
     state = alone.create_state("w", weight)
@@ -161,7 +176,9 @@ def test_steps_of_several_weights():
     states = [sgd.create_state(index, weight) for index, weight in enumerate(weights)]
     sgd.update([0, 1], weights, [nd.ones(1), nd.ones(2)], states)
     assert [weight.tolist() for weight in weights] == [[0.5], [0.5, 0.5]]
-    with pytest.raises(mx.errors.LengthMismatchError, match="gradients and states, found 2, 2, 1, 2"):
+    with pytest.raises(
+        mx.errors.LengthMismatchError, match="gradients and states, found 2, 2, 1, 2"
+    ):
         sgd.update([0, 1], weights, [nd.ones(1)], states)
 
 
@@ -173,8 +190,10 @@ def test_steps_of_several_weights():
     [("sgd", {}, [], [None, "master"]), ("sgd", {"momentum": 0.9}, ["array"], ["array", "master"]),
      ("nag", {"momentum": 0.9}, ["array"], ["array", "master"]),
      ("adam", {}, ["array", "array"], ["master", ("array", "array")]),
-     ("rmsprop", {}, ["array"], ["master", ("array",)]), ("adagrad", {}, ["array"], ["master", "array"]),
-     ("ftml", {}, ["array"] * 3, ["master", ("array",) * 3]), ("signum", {"momentum": 0}, [], ["master", None])],
+     ("rmsprop", {}, ["array"], ["master", ("array",)]),
+     ("adagrad", {}, ["array"], ["master", "array"]),
+     ("ftml", {}, ["array"] * 3, ["master", ("array",) * 3]),
+     ("signum", {"momentum": 0}, [], ["master", None])],
 )  # fmt: skip
 def test_states_have_mxnet_s_layout(name, options, full, half):
     def shown(part):
@@ -232,7 +251,13 @@ class PySGD(mx.optimizer.Optimizer):
             weight += state
 
 
-OPTIONS = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.03, "clip_gradient": 0.4, "rescale_grad": 0.8}
+OPTIONS = {
+    "learning_rate": 0.1,
+    "momentum": 0.9,
+    "wd": 0.03,
+    "clip_gradient": 0.4,
+    "rescale_grad": 0.8,
+}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -258,13 +283,19 @@ def test_half_precision_without_a_copy_gives_a_warning():
 
 
 def test_the_base_class_of_optimizers():
-    base = mx.optimizer.Optimizer(learning_rate=0.5, wd=0.1, param_idx2name={0: "a_weight", 1: "a_bias"})
+    base = mx.optimizer.Optimizer(
+        learning_rate=0.5, wd=0.1, param_idx2name={0: "a_weight", 1: "a_bias"}
+    )
     base.set_lr_mult({"a_bias": 4, 7: 3})
     assert (base._get_lrs([0, 1, 7]), base._get_wds([0, 1])) == ([0.5, 2.0, 1.5], [0.1, 0.0])
     base._update_count([0, 1])
     base._update_count(1)
     assert (base.num_update, base._index_update_count) == (2, {0: 1, 1: 2})
-    assert (base.create_state(0, None), base.clip_gradient, base.multi_precision) == (None, None, False)
+    assert (base.create_state(0, None), base.clip_gradient, base.multi_precision) == (
+        None,
+        None,
+        False,
+    )
     with pytest.raises(NotImplementedError, match="`Optimizer` does not define `update`"):
         base.update(0, None, None, None)
     with pytest.raises(mx.errors.UnsupportedError, match="sym"):
@@ -297,7 +328,10 @@ def test_create_rejects_options_beside_an_optimizer():
 
 def test_the_message_tells_how_to_run_an_optimizer_in_python():
     kv = mx.kv.create()
-    with pytest.raises(mx.errors.UnsupportedError, match=r"`PySGD` defines `create_state`.*get_updater\(optimizer\)"):
+    with pytest.raises(
+        mx.errors.UnsupportedError,
+        match=r"`PySGD` defines `create_state`.*get_updater\(optimizer\)",
+    ):
         kv.set_optimizer(PySGD())
     with pytest.raises(mx.errors.UnsupportedError, match="`Optimizer` does not define `update`"):
         kv.set_optimizer(mx.optimizer.Optimizer())
@@ -341,7 +375,10 @@ def test_an_updater_keeps_a_state_for_each_key(kind):
 def test_an_updater_accepts_lists_and_bytes_keys():
     updater, weights = mx.optimizer.get_updater(PySGD(learning_rate=0.5)), [nd.ones(1), nd.ones(1)]
     updater([b"a", "b"], [nd.ones(1), nd.ones(1) * 2], weights)
-    assert ([weight.tolist() for weight in weights], list(updater.states)) == ([[0.5], [0.0]], ["a", "b"])
+    assert ([weight.tolist() for weight in weights], list(updater.states)) == (
+        [[0.5], [0.0]],
+        ["a", "b"],
+    )
     with pytest.raises(TypeError, match="optimizer: expected an optimizer"):
         mx.optimizer.Updater("sgd")
     with pytest.raises(TypeError, match="states: expected the result"):
@@ -364,24 +401,41 @@ def test_an_updater_passes_several_weights_with_aggregate_num():
     updater = mx.optimizer.get_updater(Together())
     for lists in [(3, 2, 3), (3, 3, 2), (2, 3, 3)]:
         with pytest.raises(mx.errors.LengthMismatchError, match="indices, gradients and weights"):
-            updater(*(list(range(count)) if i == 0 else weights[:count] for i, count in enumerate(lists)))
+            updater(
+                *(
+                    list(range(count)) if i == 0 else weights[:count]
+                    for i, count in enumerate(lists)
+                )
+            )
     assert updater.states == {}
     updater([0, 1, 2, 3], weights, weights)
-    assert calls == [((0, 2), ["float32"] * 2, 2, 2), ((3,), ["float32"], 1, 1), ((1,), ["float64"], 1, 1)]
+    assert calls == [
+        ((0, 2), ["float32"] * 2, 2, 2),
+        ((3,), ["float32"], 1, 1),
+        ((1,), ["float64"], 1, 1),
+    ]
 
 
 @pytest.mark.parametrize("name", mx.optimizer.names())
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_pickled_states_and_optimizers_give_the_same_bits(name, dtype):
-    optimizer, weight = mx.optimizer.create(name, wd=0.01, lr_mult={"w": 0.5}), nd.array([1, -2, 3], dtype=dtype)
+    optimizer, weight = (
+        mx.optimizer.create(name, wd=0.01, lr_mult={"w": 0.5}),
+        nd.array([1, -2, 3], dtype=dtype),
+    )
     gradient, state = nd.array([0.5, 1, -1], dtype=dtype), None
     state = optimizer.create_state("w", weight)
     for _ in range(2):
         optimizer.update("w", weight, gradient, state)
-    other_optimizer, other_weight, other_state = pickle.loads(pickle.dumps((optimizer, weight, state)))
+    other_optimizer, other_weight, other_state = pickle.loads(
+        pickle.dumps((optimizer, weight, state))
+    )
     assert (repr(other_optimizer), type(other_optimizer)) == (repr(optimizer), type(optimizer))
     assert (other_optimizer.lr_mult, other_state.num_updates) == ({"w": 0.5}, 2)
-    for each, its_weight, its_state in ((optimizer, weight, state), (other_optimizer, other_weight, other_state)):
+    for each, its_weight, its_state in (
+        (optimizer, weight, state),
+        (other_optimizer, other_weight, other_state),
+    ):
         each.update("w", its_weight, gradient, its_state)
     assert weight.tolist() == other_weight.tolist()
     assert copy.deepcopy(state).num_updates == 3
@@ -427,7 +481,10 @@ def test_an_optimizer_sets_the_base_lr_of_its_schedule():
 
 
 def test_the_schedule_of_an_optimizer_can_be_replaced():
-    sgd, schedule = mx.optimizer.SGD(learning_rate=0.5), mx.lr_scheduler.PolyScheduler(4, base_lr=1, pwr=1)
+    sgd, schedule = (
+        mx.optimizer.SGD(learning_rate=0.5),
+        mx.lr_scheduler.PolyScheduler(4, base_lr=1, pwr=1),
+    )
     assert sgd.lr_scheduler is None
     sgd.lr_scheduler = schedule
     assert (sgd.learning_rate, sgd.lr_scheduler) == (1, schedule)
@@ -451,7 +508,9 @@ def test_a_schedule_sets_the_learning_rate(kind):
 
 
 def test_an_optimizer_in_python_passes_its_update_count_to_the_schedule():
-    optimizer = PySGD(learning_rate=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(step=1, factor=0.5))
+    optimizer = PySGD(
+        learning_rate=1.0, lr_scheduler=mx.lr_scheduler.FactorScheduler(step=1, factor=0.5)
+    )
     weight, rates = nd.zeros(1), []
     for _ in range(3):
         optimizer.update(0, weight, nd.ones(1), None)
@@ -462,7 +521,8 @@ def test_an_optimizer_in_python_passes_its_update_count_to_the_schedule():
 @pytest.mark.parametrize(
     "schedule",
     [mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=1, warmup_steps=2, warmup_begin_lr=0.25),
-     mx.lr_scheduler.MultiFactorScheduler([2, 4], 0.5), mx.lr_scheduler.CosineScheduler(9, final_lr=0.001),
+     mx.lr_scheduler.MultiFactorScheduler([2, 4], 0.5),
+     mx.lr_scheduler.CosineScheduler(9, final_lr=0.001),
      mx.lr_scheduler.PolyScheduler(9, pwr=3)],
 )  # fmt: skip
 def test_schedules_are_pickled(schedule):

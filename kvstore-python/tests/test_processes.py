@@ -61,8 +61,16 @@ def test_a_process_ends_while_a_thread_waits_in_code_that_a_verb_calls(waiting):
 
 @pytest.mark.parametrize(
     "call",
-    ["array.context", "repr(array)", "array.astype(numpy.float64)", "kv.push(Map(a=array))", "kv.push(Number(), array)",
-     "kv.stats()", "kv.pull(0)", "kv.push('b', array)"],
+    [
+        "array.context",
+        "repr(array)",
+        "array.astype(numpy.float64)",
+        "kv.push(Map(a=array))",
+        "kv.push(Number(), array)",
+        "kv.stats()",
+        "kv.pull(0)",
+        "kv.push('b', array)",
+    ],
 )
 def test_a_process_ends_while_threads_call_the_package(call):
     program = f"""
@@ -172,8 +180,11 @@ length = 20_000_000
     "prepare, call",
     [
         ("wide = numpy.empty((length, 2), 'float64')", "mx.nd.array(wide[:, 0])"),
-        ("kv = mx.kv.create(); kv.init('w', mx.nd.zeros(2)); wide = numpy.empty((length, 2), 'float64')",
-         "kv.init('v', wide[:, 0])"),
+        (
+            "kv = mx.kv.create(); kv.init('w', mx.nd.zeros(2)); "
+            "wide = numpy.empty((length, 2), 'float64')",
+            "kv.init('v', wide[:, 0])",
+        ),
         ("a = mx.nd.ones(length, dtype='float64')", "a.__dlpack__(copy=True)"),
         ("a = mx.nd.ones(length, dtype='float64')", "a.asnumpy()"),
         ("a = mx.nd.ones(length, dtype='float64')", "a + 1"),

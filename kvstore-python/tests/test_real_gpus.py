@@ -82,7 +82,9 @@ def test_a_push_runs_between_earlier_and_later_work_of_a_stream(torch):
                 assert total == number << 20
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb", "lars", "lion", "rmsprop", "ftrl"])
+@pytest.mark.parametrize(
+    "name", ["sgd", "adam", "adamw", "lamb", "lars", "lion", "rmsprop", "ftrl"]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_updates_have_the_same_bits_as_on_the_host(torch, name, dtype):
     torch.manual_seed(1)

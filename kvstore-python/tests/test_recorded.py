@@ -25,7 +25,9 @@ AS_WRITTEN = {"types"}
 #: The parts of the file that do not apply to Python, with the reasons.
 NOT_HERE = {
     "gradient_compression_bytes": "codes of compressed values, which Python does not see",
-    "optimizers of scala": "formulas and defaults of MXNet's Scala, which the package does not offer",
+    "optimizers of scala": (
+        "formulas and defaults of MXNet's Scala, which the package does not offer"
+    ),
     "dcasgd with momentum": "MXNet fails and changes nothing, here it works (docs/migration.md)",
 }
 
@@ -39,7 +41,11 @@ def number(recorded):
 
 
 def flat(recorded):
-    return [one for part in recorded for one in flat(part)] if isinstance(recorded, list) else [recorded]
+    return (
+        [one for part in recorded for one in flat(part)]
+        if isinstance(recorded, list)
+        else [recorded]
+    )
 
 
 def is_close(expected, found, tolerance=0.0):

@@ -48,8 +48,14 @@ def test_the_message_names_one_bad_gradient_among_640():
     kv, gradients = filled(*keys), [numpy.ones(2, dtype="float32") for _ in keys]
     for bad, found in (
         (None, "expected an array or a list of arrays, found a `NoneType`"),
-        (numpy.ones(2, dtype="complex64"), f"dtype `complex64`: expected one of {', '.join(mx._native.dtype_names())}"),
-        (numpy.ma.array([1.0, 2.0], mask=[0, 1]), "a `MaskedArray` would lose its mask: use `.filled(..)`, or `.data`"),
+        (
+            numpy.ones(2, dtype="complex64"),
+            f"dtype `complex64`: expected one of {', '.join(mx._native.dtype_names())}",
+        ),
+        (
+            numpy.ma.array([1.0, 2.0], mask=[0, 1]),
+            "a `MaskedArray` would lose its mask: use `.filled(..)`, or `.data`",
+        ),
     ):
         gradients[17] = bad
         for call in (kv.push, kv.pushpull):
@@ -62,12 +68,37 @@ def test_the_message_names_one_bad_gradient_among_640():
 @pytest.mark.parametrize(
     ("keys", "values", "text"),
     [
-        ("w", None, "key `w`: value: expected an array, a list of arrays or a nested list of arrays, found a `NoneType`"),
-        ("w", [nd.ones(2), 3], "key `w`: value[1]: expected an array or a list of arrays, found a `int`"),
-        (["w", "b"], [[nd.ones(2)], [nd.ones(2), None]], "key `b`: value[1][1]: expected an array, found a `NoneType`"),
-        (["w", "b"], [nd.ones(2), [nd.ones(2), "a"]], "key `b`: value[1][1]: expected an array, found a `str`"),
-        (["w"], [nd.ones(2), None], "value[1]: expected an array or a list of arrays, found a `NoneType`"),
-        ({"w": nd.ones(2), "b": None}, None, "key `b`: value[1]: expected an array or a list of arrays"),
+        (
+            "w",
+            None,
+            "key `w`: value: expected an array, a list of arrays or a nested list of arrays, "
+            "found a `NoneType`",
+        ),
+        (
+            "w",
+            [nd.ones(2), 3],
+            "key `w`: value[1]: expected an array or a list of arrays, found a `int`",
+        ),
+        (
+            ["w", "b"],
+            [[nd.ones(2)], [nd.ones(2), None]],
+            "key `b`: value[1][1]: expected an array, found a `NoneType`",
+        ),
+        (
+            ["w", "b"],
+            [nd.ones(2), [nd.ones(2), "a"]],
+            "key `b`: value[1][1]: expected an array, found a `str`",
+        ),
+        (
+            ["w"],
+            [nd.ones(2), None],
+            "value[1]: expected an array or a list of arrays, found a `NoneType`",
+        ),
+        (
+            {"w": nd.ones(2), "b": None},
+            None,
+            "key `b`: value[1]: expected an array or a list of arrays",
+        ),
     ],
 )
 def test_the_message_names_the_place_of_a_value(keys, values, text):
@@ -91,7 +122,10 @@ def test_the_message_names_outputs_that_are_not_writable():
     kv, good = filled("w", "b"), numpy.full(2, 7.0)
     for bad, found in (
         (read_only(), "ndarray [2] f64 is read-only"),
-        (WINDOWS(numpy.zeros(2), (2,), (0,)), "ndarray [2] f64 has elements that overlap in memory"),
+        (
+            WINDOWS(numpy.zeros(2), (2,), (0,)),
+            "ndarray [2] f64 has elements that overlap in memory",
+        ),
         (numpy.ma.zeros(2), "a `MaskedArray` would lose its mask: use `.filled(..)`"),
         (numpy.zeros(2, dtype="uint16"), "dtype `uint16`: expected one of float32"),
         ("text", "expected an array or a list of arrays, found a `str`"),
@@ -116,7 +150,11 @@ def test_the_message_names_the_gradient_of_an_update_without_a_store():
     sgd, weight = mx.optimizer.SGD(), nd.ones(2)
     state = sgd.create_state(3, weight)
     error = rejected(lambda: sgd.update(3, weight, None, state), TypeError)
-    assert (error.key, str(error), weight.tolist()) == ("3", "key `3`: gradient: expected an array", [1, 1])
+    assert (error.key, str(error), weight.tolist()) == (
+        "3",
+        "key `3`: gradient: expected an array",
+        [1, 1],
+    )
 
 
 def test_an_exception_of_the_program_is_raised_unchanged():
@@ -138,8 +176,12 @@ def test_the_cause_of_a_rejected_value_is_kept():
 
 def test_message_for_sparse_gradients_shows_the_conversion():
     error = rejected(lambda: filled("w").push("w", sparse_gradient()), TypeError)
-    assert str(error).startswith("key `w`: value: a `Sparse` does not export its elements, it is `torch.sparse_coo`: ")
-    assert "nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape)" in str(error)
+    assert str(error).startswith(
+        "key `w`: value: a `Sparse` does not export its elements, it is `torch.sparse_coo`: "
+    )
+    assert "nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape)" in str(
+        error
+    )
 
 
 MASKED = {
@@ -157,7 +199,13 @@ def test_masked_arrays_are_rejected(name):
     calls = [nd.array, mx.np.array, nd.sparse.row_sparse_array]
     calls.append(lambda value: nd.zeros(2).__setitem__(slice(None), value))
     if not isinstance(masked, list):
-        calls += [nd.from_numpy, nd.from_dlpack, lambda value: nd.ones(2) + value, nd.ones(2).__iadd__, nd.abs]
+        calls += [
+            nd.from_numpy,
+            nd.from_dlpack,
+            lambda value: nd.ones(2) + value,
+            nd.ones(2).__iadd__,
+            nd.abs,
+        ]
     for call in calls:
         error = rejected(lambda call=call: call(masked), TypeError)
         assert "mask: use `.filled(..)`, or `.data`" in str(error)
@@ -178,9 +226,14 @@ def test_an_array_interface_with_a_mask_is_rejected():
     class Masked:
         def __init__(self):
             self.array = numpy.ones(2, dtype="float32")
-            self.__array_interface__ = {**self.array.__array_interface__, "mask": numpy.ones(2, dtype=bool)}
+            self.__array_interface__ = {
+                **self.array.__array_interface__,
+                "mask": numpy.ones(2, dtype=bool),
+            }
 
-    assert "an array with a mask" in str(rejected(lambda: filled("w").push("w", Masked()), TypeError))
+    assert "an array with a mask" in str(
+        rejected(lambda: filled("w").push("w", Masked()), TypeError)
+    )
 
 
 OVERLAPPING = {
@@ -237,17 +290,25 @@ def test_lr_and_learning_rate_exclude_each_other(name):
         lambda: kv.set_hyper_parameters({"learning_rate": 0.25}, lr=0.25),
     ):
         error = str(rejected(call))
-        assert "`lr`" in error and "`learning_rate`" in error and "expected one of them, found both" in error
+        assert (
+            "`lr`" in error
+            and "`learning_rate`" in error
+            and "expected one of them, found both" in error
+        )
     assert kv.hyper_parameters()["learning_rate"] == 0.5
     kv.set_hyper_parameters(lr=0.25)
     assert kv.hyper_parameters()["learning_rate"] == 0.25
 
 
 def test_aliases_of_an_option_exclude_each_other():
-    assert "`eps` and `epsilon`" in str(rejected(lambda: mx.optimizer.AdaGrad(eps=1e-3, epsilon=1e-3)))
+    assert "`eps` and `epsilon`" in str(
+        rejected(lambda: mx.optimizer.AdaGrad(eps=1e-3, epsilon=1e-3))
+    )
     kv = filled("w")
     kv.set_optimizer(mx.optimizer.SGD())
-    assert "`wd`: given in `changed` and as keyword" in str(rejected(lambda: kv.set_hyper_parameters({"wd": 1}, wd=2)))
+    assert "`wd`: given in `changed` and as keyword" in str(
+        rejected(lambda: kv.set_hyper_parameters({"wd": 1}, wd=2))
+    )
 
 
 def test_a_schedule_starts_at_the_rate_under_either_name():
@@ -289,8 +350,12 @@ def test_other_options_reject_booleans(bad):
     ):
         error = str(rejected(call, TypeError))
         assert "expected a number, found " in error, error
-    assert "step: expected a whole number" in str(rejected(lambda: mx.lr_scheduler.FactorScheduler(step=bad)))
-    assert "multi_precision`: expected a boolean" in str(rejected(lambda: mx.optimizer.SGD(multi_precision=2)))
+    assert "step: expected a whole number" in str(
+        rejected(lambda: mx.lr_scheduler.FactorScheduler(step=bad))
+    )
+    assert "multi_precision`: expected a boolean" in str(
+        rejected(lambda: mx.optimizer.SGD(multi_precision=2))
+    )
     assert "0 or 1" in str(rejected(lambda: mx.optimizer.RMSProp(centered=2)))
 
 

@@ -13,7 +13,9 @@ SHAPE = (4, 2)
 
 
 def rows(values=((1, 2), (-3, 4)), indices=(1, 3), dtype="float32", shape=SHAPE):
-    return nd.sparse.row_sparse_array((numpy.array(values, dtype), list(indices)), shape=shape, dtype=dtype)
+    return nd.sparse.row_sparse_array(
+        (numpy.array(values, dtype), list(indices)), shape=shape, dtype=dtype
+    )
 
 
 def other():
@@ -32,7 +34,8 @@ OPERATIONS = {
     "a / 2": [1, 3], "2 / a": None, "a / b": None, "a / d": None, "d / a": None,
     "a % 2": None, "a ** 2": None, "2 ** a": None, "a ** d": None,
     "a == 2": [1, 3], "a == b": None, "a == d": None, "a != 2": None, "a != d": None,
-    "a > 2": [1, 3], "2 > a": None, "a > b": None, "d > a": None, "a <= 2": None, "2 <= a": [1, 3], "a <= b": None,
+    "a > 2": [1, 3], "2 > a": None, "a > b": None, "d > a": None,
+    "a <= 2": None, "2 <= a": [1, 3], "a <= b": None,
     "a + 0": [1, 3], "a - 0": [1, 3], "0 - a": None, "-a": [1, 3], "abs(a)": [1, 3],
 }  # fmt: skip
 
@@ -58,7 +61,21 @@ def test_absent_rows_stay_0_in_products():
 
 
 #: Functions that keep the array row-sparse in MXNet 1.9.1.
-ROWS = {"abs", "ceil", "fix", "floor", "negative", "relu", "rint", "round", "sign", "sin", "sqrt", "square", "tanh"}
+ROWS = {
+    "abs",
+    "ceil",
+    "fix",
+    "floor",
+    "negative",
+    "relu",
+    "rint",
+    "round",
+    "sign",
+    "sin",
+    "sqrt",
+    "square",
+    "tanh",
+}
 
 
 @pytest.mark.parametrize("name", sorted(ROWS | {"cos", "exp", "log", "rsqrt", "sigmoid"}))
@@ -71,7 +88,11 @@ def test_functions_of_row_sparse_arrays(name):
 
 def test_reductions_and_clip_of_row_sparse_arrays():
     a = rows()
-    assert (nd.sum(a).tolist(), a.norm().tolist(), a.mean().tolist()) == ([4.0], nd.norm(a.todense()).tolist(), [0.5])
+    assert (nd.sum(a).tolist(), a.norm().tolist(), a.mean().tolist()) == (
+        [4.0],
+        nd.norm(a.todense()).tolist(),
+        [0.5],
+    )
     assert (nd.clip(a, -1, 1).stype, nd.clip(a, 1, 2).stype) == ("row_sparse", "default")
     assert nd.clip(a, 1, 2).asnumpy().tolist() == nd.clip(a.todense(), 1, 2).asnumpy().tolist()
     assert nd.maximum(a, other()).asnumpy().tolist() == [[10, 0], [20, 30], [0, 0], [0, 4]]
@@ -96,10 +117,13 @@ def in_place(text):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("a += b", ([0, 1, 3], [21, 32])), ("a -= b", ([0, 1, 3], [-19, -28])), ("a *= 2", ([1, 3], [2, 4])),
-     ("a += 1", ([0, 1, 2, 3], [2, 3])), ("a += d", ([0, 1, 2, 3], [6, 7])), ("a /= 2", ([1, 3], [0.5, 1])),
+    [("a += b", ([0, 1, 3], [21, 32])), ("a -= b", ([0, 1, 3], [-19, -28])),
+     ("a *= 2", ([1, 3], [2, 4])),
+     ("a += 1", ([0, 1, 2, 3], [2, 3])), ("a += d", ([0, 1, 2, 3], [6, 7])),
+     ("a /= 2", ([1, 3], [0.5, 1])),
      ("a **= 2", ([0, 1, 2, 3], [1, 4])), ("a %= 2", ([0, 1, 2, 3], [1, 0])),
-     ("a[:] = b", ([0, 1], [20, 30])), ("a[:] = d", ([0, 1, 2, 3], [5, 5])), ("a[:] = 2", ([0, 1, 2, 3], [2, 2]))],
+     ("a[:] = b", ([0, 1], [20, 30])), ("a[:] = d", ([0, 1, 2, 3], [5, 5])),
+     ("a[:] = 2", ([0, 1, 2, 3], [2, 2]))],
 )  # fmt: skip
 def test_operators_in_place(text, expected):
     assert in_place(text) == expected
@@ -119,7 +143,12 @@ def test_operands_of_other_shapes_and_types_are_rejected():
             _ = a + wrong
         with pytest.raises(mx.errors.SpecMismatchError):
             a += wrong
-    for wrong in (lambda: a + "one", lambda: a[1], lambda: a.__setitem__(1, 5), lambda: a.__iadd__("one")):
+    for wrong in (
+        lambda: a + "one",
+        lambda: a[1],
+        lambda: a.__setitem__(1, 5),
+        lambda: a.__iadd__("one"),
+    ):
         with pytest.raises(TypeError):
             wrong()
     with pytest.raises(mx.errors.InvalidArgumentError, match="zero"):
@@ -150,21 +179,40 @@ def test_row_sparse_arrays_are_copied_to_arrays_and_devices():
 
 def test_copies_of_row_sparse_arrays_are_independent():
     a = rows()
-    copies = [a.copy(), copy.deepcopy(a), pickle.loads(pickle.dumps(a)), nd.array(a), nd.sparse.row_sparse_array(a)]
+    copies = [
+        a.copy(),
+        copy.deepcopy(a),
+        pickle.loads(pickle.dumps(a)),
+        nd.array(a),
+        nd.sparse.row_sparse_array(a),
+    ]
     a *= 10
     for made in copies:
-        assert (made.stype, made.indices.tolist(), made.data.tolist()) == ("row_sparse", [1, 3], [[1, 2], [-3, 4]])
+        assert (made.stype, made.indices.tolist(), made.data.tolist()) == (
+            "row_sparse",
+            [1, 3],
+            [[1, 2], [-3, 4]],
+        )
     assert a.astype("float32", copy=False) is a
-    assert (a.astype("float64").dtype, nd.array(a, dtype="int32").dtype) == (numpy.float64, numpy.int32)
+    assert (a.astype("float64").dtype, nd.array(a, dtype="int32").dtype) == (
+        numpy.float64,
+        numpy.int32,
+    )
     d = dense()
     assert (d.astype("float32", copy=False) is d, d.astype("float32") is d) == (True, False)
 
 
 def test_stype_arguments():
     assert nd.zeros(SHAPE, stype="row_sparse").indices.tolist() == []
-    assert nd.zeros(shape=SHAPE, stype="default").asnumpy().tolist() == nd.zeros(SHAPE, stype=None).asnumpy().tolist()
+    assert (
+        nd.zeros(shape=SHAPE, stype="default").asnumpy().tolist()
+        == nd.zeros(SHAPE, stype=None).asnumpy().tolist()
+    )
     assert nd.empty(SHAPE, stype="row_sparse", dtype="int8").dtype == numpy.int8
-    assert (nd.zeros_like(rows()).stype, nd.sparse.zeros("row_sparse", 3).shape) == ("row_sparse", (3,))
+    assert (nd.zeros_like(rows()).stype, nd.sparse.zeros("row_sparse", 3).shape) == (
+        "row_sparse",
+        (3,),
+    )
     assert nd.sparse.row_sparse_array((4, 2)).shape == (4, 2)
     with pytest.raises(ValueError, match="stype: expected `row_sparse` or `default`, found `csr`"):
         nd.zeros(SHAPE, stype="csr")

@@ -14,7 +14,11 @@ def filled():
 
 
 def test_rows_are_pulled_into_arrays_of_any_library():
-    out, ours, rows = numpy.ones((4, 2), "float32"), nd.ones((4, 2)), nd.sparse.zeros("row_sparse", (4, 2))
+    out, ours, rows = (
+        numpy.ones((4, 2), "float32"),
+        nd.ones((4, 2)),
+        nd.sparse.zeros("row_sparse", (4, 2)),
+    )
     filled().row_sparse_pull("e", out=[out, ours, rows], row_ids=[2])
     expected = [[0, 0], [0, 0], [3, 3], [0, 0]]
     assert out.tolist() == ours.tolist() == rows.asnumpy().tolist() == expected
@@ -49,19 +53,31 @@ def test_rows_are_pulled_into_an_object_that_has_only_dlpack():
         with pytest.raises((mx.errors.ArgumentTypeError, mx.errors.SpecMismatchError)):
             filled().row_sparse_pull("e", out=wrong, row_ids=[3])
     assert rows.indices.tolist() == []
-    with pytest.raises(mx.errors.SpecMismatchError, match="^key `e`: expected .4, 2. f32, found .4, 3. f32"):
+    with pytest.raises(
+        mx.errors.SpecMismatchError, match="^key `e`: expected .4, 2. f32, found .4, 3. f32"
+    ):
         filled().row_sparse_pull("e", out=[nd.ones((4, 2)), nd.ones((4, 3))], row_ids=[3])
 
 
 def test_conversion_between_dense_and_row_sparse():
     dense = nd.array([[0, 0], [1, 2], [0, 0], [0, 3]], dtype="float64")
-    for rows in (dense.tostype("row_sparse"), nd.sparse.row_sparse_array(dense), nd.sparse.row_sparse_array(dense.asnumpy(), dtype="float64")):
-        assert (rows.stype, rows.indices.tolist(), rows.data.tolist()) == ("row_sparse", [1, 3], [[1, 2], [0, 3]])
+    for rows in (
+        dense.tostype("row_sparse"),
+        nd.sparse.row_sparse_array(dense),
+        nd.sparse.row_sparse_array(dense.asnumpy(), dtype="float64"),
+    ):
+        assert (rows.stype, rows.indices.tolist(), rows.data.tolist()) == (
+            "row_sparse",
+            [1, 3],
+            [[1, 2], [0, 3]],
+        )
         assert rows.tostype("row_sparse") is rows
         assert rows.tostype("default").tolist() == dense.tolist()
     assert dense.tostype("default") is dense
     for array in (dense, rows):
-        with pytest.raises(mx.errors.InvalidArgumentError, match="expected `row_sparse` or `default`, found `csr`"):
+        with pytest.raises(
+            mx.errors.InvalidArgumentError, match="expected `row_sparse` or `default`, found `csr`"
+        ):
             array.tostype("csr")
     with pytest.raises(TypeError, match="shape: that of the whole array"):
         nd.sparse.row_sparse_array(([[1, 2]], [0]))

@@ -159,7 +159,9 @@ def test_updaters_receive_np_arrays_after_set_np():
     assert seen == [mx.np.ndarray]
 
 
-@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, KeyError, StopIteration])
+@pytest.mark.parametrize(
+    "kind", [ValueError, KeyboardInterrupt, SystemExit, KeyError, StopIteration]
+)
 def test_push_raises_the_exception_of_an_updater(kind):
     kv, raised = filled(["a", "b", "c"]), kind("mine")
 
@@ -250,24 +252,63 @@ GRADIENTS = [[[0.1, -0.2], [0.3, 0.4]], [[-0.5, 0.25], [1.5, -2]], [[0.05, 0.6],
     ("name", "options", "expected"),
     [
         ("sgd", {}, [1.0035, -2.0065, 0.489, 3.008]),
-        ("SGD", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.3},
-         [1.025839, -2.015465, 0.4296344, 2.95603]),
+        (
+            "SGD",
+            {
+                "learning_rate": 0.1,
+                "momentum": 0.9,
+                "wd": 0.01,
+                "rescale_grad": 0.5,
+                "clip_gradient": 0.3,
+            },
+            [1.025839, -2.015465, 0.4296344, 2.95603],
+        ),
         ("nag", {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.0}, None),
         ("adam", {}, [0.9999963, -1.999786, 0.4977997, 2.999796]),
-        ("adagrad", {"learning_rate": 0.1, "eps": 0.001, "wd": 0.05, "rescale_grad": 0.5, "clip_gradient": 0.1},
-         [0.9660033, -2.001212, 0.3862769, 2.872695]),
+        (
+            "adagrad",
+            {
+                "learning_rate": 0.1,
+                "eps": 0.001,
+                "wd": 0.05,
+                "rescale_grad": 0.5,
+                "clip_gradient": 0.1,
+            },
+            [0.9660033, -2.001212, 0.3862769, 2.872695],
+        ),
         ("adadelta", {}, [1.001896, -2.017197, 0.4846292, 2.996406]),
-        ("rmsprop", {"learning_rate": 0.1, "gamma1": 0.8, "gamma2": 0.7, "centered": True, "epsilon": 0.001,
-                     "wd": 0.01, "clip_gradient": 0.4}, [0.9058184, -1.968472, -0.2631664, 2.597925]),
-        ("rmsprop", {"learning_rate": 0.1, "clip_weights": 1.0}, [0.9618838, -1, 0.01068945, 0.8789766]),
-        ("ftrl", {"lamda1": 0.1, "learning_rate": 0.5, "beta": 2, "wd": 0.1},
-         [0.08790332, -0.2737374, -0.1017698, 0.5379574]),
+        (
+            "rmsprop",
+            {
+                "learning_rate": 0.1,
+                "gamma1": 0.8,
+                "gamma2": 0.7,
+                "centered": True,
+                "epsilon": 0.001,
+                "wd": 0.01,
+                "clip_gradient": 0.4,
+            },
+            [0.9058184, -1.968472, -0.2631664, 2.597925],
+        ),
+        (
+            "rmsprop",
+            {"learning_rate": 0.1, "clip_weights": 1.0},
+            [0.9618838, -1, 0.01068945, 0.8789766],
+        ),
+        (
+            "ftrl",
+            {"lamda1": 0.1, "learning_rate": 0.5, "beta": 2, "wd": 0.1},
+            [0.08790332, -0.2737374, -0.1017698, 0.5379574],
+        ),
         ("adamax", {}, [0.9993345, -1.99911, 0.4963181, 2.999113]),
         ("nadam", {}, [0.9999043, -2.000724, 0.4982993, 2.999599]),
         ("signum", {}, [1.01, -2.01, 0.47, 3.01]),
         ("ftml", {}, [0.9978027, -2.004695, 0.4850118, 2.995438]),
-        ("dcasgd", {"learning_rate": 0.1, "lamda": 0.5, "wd": 0.01, "clip_gradient": 0.4},
-         [1.022066, -2.038905, 0.469167, 2.951093]),
+        (
+            "dcasgd",
+            {"learning_rate": 0.1, "lamda": 0.5, "wd": 0.01, "clip_gradient": 0.4},
+            [1.022066, -2.038905, 0.469167, 2.951093],
+        ),
         ("ccsgd", {"learning_rate": 0.1, "momentum": 0.5}, [1.0525, -2.0625, 0.2925, 3.15]),
         ("test", {"rescale_grad": 2.0}, [0.3, -0.7, 2.7, 1.4]),
     ],
@@ -309,7 +350,16 @@ def test_options_are_applied_or_rejected():
 
 def test_schedules_and_multipliers():
     schedule = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.1)
-    assert [schedule(n) for n in range(1, 9)] == [0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125]
+    assert [schedule(n) for n in range(1, 9)] == [
+        0.1,
+        0.1,
+        0.05,
+        0.05,
+        0.025,
+        0.025,
+        0.0125,
+        0.0125,
+    ]
     sgd = mx.optimizer.SGD(lr_scheduler=schedule, lr_mult={"b": 2})
     assert sgd.learning_rate == 0.1
     kv = filled(["a", "b"])
@@ -322,7 +372,9 @@ def test_schedules_and_multipliers():
     assert [warm(n) for n in (1, 2, 4)] == [0.25, 0.5, 1]
     with pytest.raises(ValueError):
         mx.lr_scheduler.FactorScheduler(step=0)
-    with pytest.raises(ValueError, match="warmup_begin_lr: expected at most base_lr, 0.1, found 0.5"):
+    with pytest.raises(
+        ValueError, match="warmup_begin_lr: expected at most base_lr, 0.1, found 0.5"
+    ):
         mx.lr_scheduler.PolyScheduler(10, base_lr=0.1, warmup_steps=4, warmup_begin_lr=0.5)
 
 
@@ -373,7 +425,10 @@ def test_compression():
 def test_clip_global_norm():
     random = numpy.random.default_rng(5)
     shapes = {"a": (3, 4), "b": (70,), "c": (1,)}
-    pushed = {key: [random.normal(size=shape).astype("float32") for _ in range(3)] for key, shape in shapes.items()}
+    pushed = {
+        key: [random.normal(size=shape).astype("float32") for _ in range(3)]
+        for key, shape in shapes.items()
+    }
     sums = {key: (values[0] + values[1]) + values[2] for key, values in pushed.items()}
     norm = math.sqrt(sum(float((it.astype("float64") ** 2).sum()) for it in sums.values()))
     kv = mx.kv.create()
@@ -403,15 +458,26 @@ def test_clip_global_norm():
 def test_invalid_bounds_of_the_norm_are_rejected():
     kv = filled("a")
     kv.init("n", numpy.zeros(2, "int32"))
-    for wrong, kind in ((0, ValueError), (-1, ValueError), (math.inf, ValueError), (math.nan, ValueError)):
+    for wrong, kind in (
+        (0, ValueError),
+        (-1, ValueError),
+        (math.inf, ValueError),
+        (math.nan, ValueError),
+    ):
         with pytest.raises(kind, match="clip_global_norm: expected a finite number above 0, found"):
             kv.set_clip_global_norm(wrong)
     with pytest.raises(TypeError, match="max_norm: expected a number"):
         kv.set_clip_global_norm("1")
     kv.set_clip_global_norm(1)
-    with pytest.raises(mx.errors.InvalidArgumentError, match="key `n`: clip_global_norm needs floating-point values"):
+    with pytest.raises(
+        mx.errors.InvalidArgumentError,
+        match="key `n`: clip_global_norm needs floating-point values",
+    ):
         kv.push("n", numpy.ones(2, "int32"))
-    with pytest.raises(mx.errors.InvalidArgumentError, match="clip_global_norm 1 and compression 2bit: expected one"):
+    with pytest.raises(
+        mx.errors.InvalidArgumentError,
+        match="clip_global_norm 1 and compression 2bit: expected one",
+    ):
         kv.set_gradient_compression({"type": "2bit"})
     kv.set_clip_global_norm(None)
     kv.set_gradient_compression({"type": "2bit"})
@@ -455,7 +521,10 @@ def test_failed_pulls_into_row_sparse_outputs_change_nothing():
     kv = mx.kv.create()
     kv.init("a", nd.ones((3, 2)))
     dense = nd.zeros((3, 2))
-    for wrong in (nd.sparse.zeros("row_sparse", (4, 2)), nd.sparse.zeros("row_sparse", (3, 3), dtype="int32")):
+    for wrong in (
+        nd.sparse.zeros("row_sparse", (4, 2)),
+        nd.sparse.zeros("row_sparse", (3, 3), dtype="int32"),
+    ):
         with pytest.raises(ValueError, match="out"):
             kv.pull("a", out=[dense, wrong], ignore_sparse=False)
         with pytest.raises(ValueError, match="out"):

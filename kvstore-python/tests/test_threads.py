@@ -194,7 +194,9 @@ class Verbs:
 def test_every_verb_is_covered():
     # Names of the class.
     others = {"is_capable", "kv_registry", "register", "OPTIMIZER"}
-    assert {name for name in dir(mx.kv.KVStore) if not name.startswith("_")} - others <= set(vars(Verbs))
+    assert {name for name in dir(mx.kv.KVStore) if not name.startswith("_")} - others <= set(
+        vars(Verbs)
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in vars(Verbs) if not name.startswith("_")])

@@ -62,7 +62,10 @@ def test_the_message_names_an_unsupported_dtype(torch, dtype):
 
 
 def test_a_pull_casts_to_the_dtype_of_the_output(torch):
-    kv, outs = store(torch.tensor([1.5, -2.5])), [torch.zeros(2, dtype=torch.float64), torch.zeros(2).half()]
+    kv, outs = (
+        store(torch.tensor([1.5, -2.5])),
+        [torch.zeros(2, dtype=torch.float64), torch.zeros(2).half()],
+    )
     kv.pull("w", out=outs)
     assert [out.tolist() for out in outs] == [[1.5, -2.5]] * 2
 
@@ -252,7 +255,10 @@ def test_a_sparse_gradient_is_pushed_as_the_message_says(torch):
     embedding = torch.nn.Embedding(5, 2, sparse=True)
     embedding(torch.tensor([4, 1, 4])).sum().backward()
     kv, t = store(nd.zeros((5, 2))), embedding.weight.grad
-    with pytest.raises(mx.errors.ArgumentTypeError, match="key `w`: value: .*`torch.sparse_coo`: pass a row-sparse gradient as") as caught:
+    with pytest.raises(
+        mx.errors.ArgumentTypeError,
+        match="key `w`: value: .*`torch.sparse_coo`: pass a row-sparse gradient as",
+    ) as caught:
         kv.push("w", t)
     expected = [[0, 0], [1, 1], [0, 0], [0, 0], [2, 2]]
     t = t.coalesce()

@@ -58,5 +58,8 @@ def test_gradients_of_the_example_are_read_in_place(digits):
 def test_the_example_prints_a_line(digits, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["digits.py", "2"])
     digits.main()
-    line = r"4 replicas over a store: \d+\.\d% .* ms a step; one network in plain PyTorch .* take \d\.\d\d times as long\n"
+    line = (
+        r"4 replicas over a store: \d+\.\d% .* ms a step; "
+        r"one network in plain PyTorch .* take \d\.\d\d times as long\n"
+    )
     assert re.fullmatch(line, capsys.readouterr().out)

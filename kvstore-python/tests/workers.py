@@ -73,7 +73,7 @@ class Worker:
                 return [*outcomes, DIED]
             outcomes.append(json.loads(line))
             if "error" in outcomes[0]:
-                # There is no store to call.
+                # The process has no store to call.
                 break
         return outcomes
 

@@ -27,7 +27,20 @@ The modules are :mod:`mxkv.kv` (stores), :mod:`mxkv.nd` and :mod:`mxkv.np` (arra
 :mod:`mxkv.errors` and :mod:`mxkv.runtime`.
 """
 
-from . import base, context, errors, kv, kvstore, lr_scheduler, nd, np, npx, optimizer, random, runtime
+from . import (
+    base,
+    context,
+    errors,
+    kv,
+    kvstore,
+    lr_scheduler,
+    nd,
+    np,
+    npx,
+    optimizer,
+    random,
+    runtime,
+)
 from . import nd as ndarray
 from .context import Context, cpu, current_context, gpu, num_gpus
 from .errors import KVStoreError, MXNetError

@@ -40,7 +40,9 @@ def asarray(source: Any) -> numpy.ndarray[Any, Any]:
         text = "a list with a `MaskedArray` would lose the mask"
         if isinstance(source, masked):
             text = f"a `{type(source).__name__}` would lose its mask"
-        raise ArgumentTypeError(f"{text}: use `.filled(..)`, or `.data` for the elements without the mask")
+        raise ArgumentTypeError(
+            f"{text}: use `.filled(..)`, or `.data` for the elements without the mask"
+        )
     return numpy.asarray(source)
 
 

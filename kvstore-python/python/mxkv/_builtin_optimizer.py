@@ -43,7 +43,9 @@ class Builtin(_native.Optimizer, Optimizer):
         **options: float | None,
     ):
         given = {name: value for name, value in options.items() if value is not None}
-        if not isinstance(multi_precision, (bool, int, float, numpy.generic)) or multi_precision not in (0, 1):
+        if not isinstance(
+            multi_precision, (bool, int, float, numpy.generic)
+        ) or multi_precision not in (0, 1):
             text = f"option `multi_precision`: expected a boolean, found {shown(multi_precision)}"
             raise ArgumentTypeError(text)
         if lr_scheduler is not None:
@@ -163,7 +165,10 @@ class Builtin(_native.Optimizer, Optimizer):
 
     def _warn_if_taken(self) -> None:
         if self._is_taken:
-            text = "a store has taken this optimizer as it was: `set_hyper_parameters` of the store changes that one"
+            text = (
+                "a store has taken this optimizer as it was: "
+                "`set_hyper_parameters` of the store changes that one"
+            )
             warnings.warn(text, stacklevel=3)
 
     def _set_factors(self, what: str, given: Mapping[Any, float]) -> None:
@@ -281,7 +286,9 @@ def check_own(optimizer: Optimizer) -> Builtin:
 
 def _check_schedule(schedule: Any) -> None:
     if not isinstance(schedule, LrScheduler):
-        raise ArgumentTypeError(f"lr_scheduler: expected one of mxkv.lr_scheduler, found {shown(schedule)}")
+        raise ArgumentTypeError(
+            f"lr_scheduler: expected one of mxkv.lr_scheduler, found {shown(schedule)}"
+        )
     if type(schedule).__call__ is not LrScheduler.__call__:
         kind, hint = type(schedule).__name__, "use `set_hyper_parameters`"
         text = f"lr_scheduler: `{kind}` defines `__call__`, which a store does not call: {hint}"
@@ -292,7 +299,9 @@ def _numbers(name: str, options: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Returns the options of the optimizer with this name as a list for the native module."""
     known = dict(_native.Optimizer(name, [], None)._hyper_parameters())
     for parameter, value in options.items():
-        if parameter not in known and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        if parameter not in known and (
+            isinstance(value, bool) or not isinstance(value, (int, float))
+        ):
             # Raises the error about the unknown name, which comes before an error about the value.
             _native.Optimizer(name, [(parameter, 0.0)], None)
     return [(parameter, _option(parameter, value)) for parameter, value in options.items()]

@@ -69,7 +69,9 @@ class Optimizer:
         param_dict: Mapping[Any, Any] | None = None,
     ) -> None:
         if sym is not None:
-            raise UnsupportedError("sym: symbols are not supported; use `param_idx2name` to name parameters")
+            raise UnsupportedError(
+                "sym: symbols are not supported; use `param_idx2name` to name parameters"
+            )
         if not isinstance(param_idx2name, (Mapping, type(None))):
             text = "param_idx2name: expected a mapping from index to name"
             raise ArgumentTypeError(f"{text}, found {shown(param_idx2name)}")
@@ -95,7 +97,10 @@ class Optimizer:
         name = klass.__name__.lower()
         known = Optimizer.opt_registry.get(name)
         if known is not None and known is not klass:
-            text = f"optimizer {klass.__module__}.{klass.__name__} replaces {known.__module__}.{known.__name__}"
+            text = (
+                f"optimizer {klass.__module__}.{klass.__name__} replaces "
+                f"{known.__module__}.{known.__name__}"
+            )
             warnings.warn(text, stacklevel=2)
         Optimizer.opt_registry[name] = klass
         return klass

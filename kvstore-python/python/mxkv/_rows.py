@@ -60,9 +60,9 @@ def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list
 def checked(
     pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Iterable[Key]
 ) -> list[tuple[Any, RowSparseNDArray]]:
-    """Casts the rows for each row-sparse output. Fails before any output changes if a shape differs.
+    """Casts the rows for each row-sparse output.
 
-    Errors name the key of an output.
+    If a shape differs, it fails before any output changes. Errors name the key of an output.
     """
     return [(out, _cast_for(out, rows, key)) for (out, rows), key in zip(pulled, keys)]
 
@@ -99,7 +99,9 @@ def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] =
         # Raise the error again, with the key instead of the name in the temporary store.
         key, text = str(own[error.key]), error.message
         text = text.replace(f"key `{error.key}`", f"key `{key}`", 1)
-        raise type(error)(text, key=key, expected=error.expected, found=error.found) from error.__cause__
+        raise type(error)(
+            text, key=key, expected=error.expected, found=error.found
+        ) from error.__cause__
     for out, rows in pairs:
         if isinstance(out, RowSparseNDArray):
             rows.copyto(out)

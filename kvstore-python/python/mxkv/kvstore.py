@@ -335,7 +335,9 @@ class KVStore(_native.Store, KVStoreBase):
         [0.5, 0.5]
         """
         if not isinstance(optimizer, Optimizer):
-            raise ArgumentTypeError(f"optimizer: expected one of mxkv.optimizer, found {shown(optimizer)}")
+            raise ArgumentTypeError(
+                f"optimizer: expected one of mxkv.optimizer, found {shown(optimizer)}"
+            )
         built_in = check_own(optimizer)
         self._set_optimizer(built_in)
         built_in._is_taken = True
@@ -354,7 +356,9 @@ class KVStore(_native.Store, KVStoreBase):
         0.001
         """
         if not isinstance(changed, (Mapping, type(None))):
-            raise ArgumentTypeError(f"changed: expected a map of name to number, found {shown(changed)}")
+            raise ArgumentTypeError(
+                f"changed: expected a map of name to number, found {shown(changed)}"
+            )
         twice = set(changed or {}) & set(more)
         if twice:
             names = ", ".join(f"`{name}`" for name in sorted(twice))
@@ -476,7 +480,7 @@ def create(name: str = "local") -> Any:
     >>> create('locale')
     Traceback (most recent call last):
      ..
-    mxkv.errors.InvalidArgumentError: unknown store type `locale`: did you mean `local`? Known are ...
+    mxkv.errors.InvalidArgumentError: unknown store type `locale`: did you mean `local`? Known ...
     """
     registered = KVStoreBase.kv_registry.get(_checked_name(name).lower())
     if registered is not None:

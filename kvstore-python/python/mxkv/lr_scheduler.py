@@ -80,7 +80,10 @@ class FactorScheduler(LrScheduler):
     ):
         warmup = _warmup(warmup_steps, warmup_begin_lr, warmup_mode)
         steps = [_count("step", step)]
-        rates, base = _rates(factor=factor, stop_factor_lr=stop_factor_lr), number("base_lr", base_lr)
+        rates, base = (
+            _rates(factor=factor, stop_factor_lr=stop_factor_lr),
+            number("base_lr", base_lr),
+        )
         return super().__new__(cls, "factor", steps, rates, base, warmup)
 
 

@@ -208,7 +208,11 @@ def _known(source: numpy.ndarray, name: str | None) -> numpy.ndarray:
     """Converts the elements to a supported dtype that can represent them."""
     if source.dtype.kind in "iub" and source.dtype.name not in _native.dtype_names():
         # Use `int64` for integers, so that no digits are lost on the way to an integer dtype.
-        if source.dtype.kind == "u" and source.size and int(source.max()) > numpy.iinfo(numpy.int64).max:
+        if (
+            source.dtype.kind == "u"
+            and source.size
+            and int(source.max()) > numpy.iinfo(numpy.int64).max
+        ):
             if name is not None and name.startswith(("int", "uint")):
                 raise InvalidArgumentError(f"array: {source.max()} does not fit into `{name}`")
             return source.astype(numpy.float64)

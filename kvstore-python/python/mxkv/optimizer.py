@@ -18,7 +18,7 @@ defaults:
 >>> mx.optimizer.Adam(momentum=0.9)
 Traceback (most recent call last):
  ..
-mxkv.errors.InvalidArgumentError: optimizer `adam` has no hyper-parameter `momentum`: expected one of ...
+mxkv.errors.InvalidArgumentError: optimizer `adam` has no hyper-parameter `momentum`: expected ...
 
 Half-precision weights always have a ``float32`` copy, so ``multi_precision`` has no effect.
 

@@ -52,7 +52,9 @@ def row_sparse_array(
             raise InvalidArgumentError(f"shape: expected {arg1}, found {tuple(shape)}")
         return zeros("row_sparse", arg1, ctx, dtype)
     if shape is None:
-        raise ArgumentTypeError("shape: that of the whole array is needed beside rows and their numbers")
+        raise ArgumentTypeError(
+            "shape: that of the whole array is needed beside rows and their numbers"
+        )
     data, indices = arg1
     return RowSparseNDArray(array(data, ctx, dtype), indices, shape)
 

@@ -29,7 +29,9 @@ class Maker:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.seed = seed
-        self.store = self.random.choice(["local", "local", "device", "device", "local_allreduce_cpu"])
+        self.store = self.random.choice(
+            ["local", "local", "device", "device", "local_allreduce_cpu"]
+        )
         self.is_device = "device" in self.store
         self.is_int = self.chance(0.4)
         names = [9, 3, 5, 70000, -2] if self.is_int else ["w", "a", "3", "ключ", ""]
@@ -158,7 +160,9 @@ class Maker:
             return names[0], lists[0][0] if len(lists[0]) == 1 and self.chance(0.7) else lists[0]
         if self.chance(0.4):
             # Repeat the keys in any order. The values of a key keep their order.
-            pairs = [(name, position) for position, name in enumerate(names) for _ in lists[position]]
+            pairs = [
+                (name, position) for position, name in enumerate(names) for _ in lists[position]
+            ]
             self.random.shuffle(pairs)
             left = [iter(values) for values in lists]
             return [name for name, _ in pairs], [next(left[position]) for _, position in pairs]

@@ -84,7 +84,9 @@ class Rows(Training):
             [
                 lambda: self.step("row_sparse_pull", keys=self.unknown, outs=out, row_ids=[0]),
                 lambda: self.step("row_sparse_pull", keys=key.name, outs=[out], row_ids=[[0], [1]]),
-                lambda: self.step("row_sparse_pull", keys=key.name, outs=[out] * 3, row_ids=[[0], [1]]),
+                lambda: self.step(
+                    "row_sparse_pull", keys=key.name, outs=[out] * 3, row_ids=[[0], [1]]
+                ),
                 lambda: self.step("init", keys=key.name, values=self.rows(key.shape, key.dtype)),
             ]
         )()

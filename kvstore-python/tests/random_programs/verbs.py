@@ -87,7 +87,9 @@ class Verbs(Maker):
             lambda: self.step("init", keys=[self.unknown] * 2, values=[value, value]),
             lambda: self.step("init", keys=self.unknown, values=[value, value]),
             lambda: self.step("push", keys=self.unknown, values=[value, value]),
-            lambda: self.differing("list_of_another_dtype", "push", keys=known.name, values=[cast] * 2),
+            lambda: self.differing(
+                "list_of_another_dtype", "push", keys=known.name, values=[cast] * 2
+            ),
             lambda: self.differing("pull_without_outputs", "pull", keys=known.name),
             lambda: self.differing("one_array_for_a_list", "push", keys=[known.name], values=value),
             lambda: self.differing(
@@ -114,8 +116,12 @@ class Verbs(Maker):
             )
         if self.rule is None:
             makers += [
-                lambda: self.differing("push_of_another_shape", "push", keys=known.name, values=wrong),
-                lambda: self.differing("push_of_another_dtype", "push", keys=known.name, values=cast),
+                lambda: self.differing(
+                    "push_of_another_shape", "push", keys=known.name, values=wrong
+                ),
+                lambda: self.differing(
+                    "push_of_another_dtype", "push", keys=known.name, values=cast
+                ),
             ]
         if known.dtype in ("float32", "float64"):
             several = [value, cast]
