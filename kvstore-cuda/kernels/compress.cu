@@ -56,8 +56,12 @@ struct TwoBits {
 struct OneBit {
     enum : u32 { BITS = 1 };
 
-    template <class A> static KV_DEVICE_MEMBER u32 code_of(A sum, A threshold) { return sum > threshold ? 1 : 0; }
-    template <class A> static KV_DEVICE_MEMBER A meaning(u32 code, A) { return code == 1 ? (A)1 : (A)-1; }
+    template <class A> static KV_DEVICE_MEMBER u32 code_of(A sum, A threshold) {
+        return sum > threshold ? 1 : 0;
+    }
+    template <class A> static KV_DEVICE_MEMBER A meaning(u32 code, A) {
+        return code == 1 ? (A)1 : (A)-1;
+    }
 };
 
 // The number of bytes of codes, rounded up to 32-bit words.
@@ -123,7 +127,8 @@ KV_DEVICE void dequantize_vectors(const DequantizeJob &job, const u64 *addends, 
         [&](CodeBytes &x, u32 n) {
 #pragma unroll
             for (u32 v = 0; v < KV_CODE_VECTORS; v++)
-                x.bytes[v] = ((const u8 *)addends[n])[index[v] < job.len ? index[v] * Code::BITS / 8 : 0];
+                x.bytes[v] =
+                    ((const u8 *)addends[n])[index[v] < job.len ? index[v] * Code::BITS / 8 : 0];
         },
         [&](const CodeBytes &x, bool is_first) {
 #pragma unroll
@@ -131,7 +136,8 @@ KV_DEVICE void dequantize_vectors(const DequantizeJob &job, const u64 *addends, 
                 u32 codes = x.bytes[v] << index[v] * Code::BITS % 8;
 #pragma unroll
                 for (u32 lane = 0; lane < COUNT; lane++) {
-                    u32 code = codes >> (8 - Code::BITS - lane * Code::BITS) & ((1u << Code::BITS) - 1);
+                    u32 code =
+                        codes >> (8 - Code::BITS - lane * Code::BITS) & ((1u << Code::BITS) - 1);
                     Number meaning = Code::meaning(code, threshold);
                     sums[v][lane] = is_first ? meaning : sums[v][lane] + meaning;
                 }
@@ -156,11 +162,15 @@ template <class T, class Code> KV_DEVICE void dequantize(const BatchArgs<Dequant
 }
 
 // For 64-bit elements, eight elements and their residuals take 32 of a thread's 64 registers.
-#define KV_COMPRESS(name, T, ...)                                                                                      \
-    KV_KERNEL(kv_quantize_2bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, TwoBits>(args); }                      \
-    KV_KERNEL(kv_quantize_1bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, OneBit>(args); }                       \
-    KV_KERNEL(kv_dequantize_2bit_##name, BatchArgs<DequantizeJob>, 4) { dequantize<T, TwoBits>(args); }                \
-    KV_KERNEL(kv_dequantize_1bit_##name, BatchArgs<DequantizeJob>, 4) { dequantize<T, OneBit>(args); }
+#define KV_COMPRESS(name, T, ...)                                                                  \
+    KV_KERNEL(kv_quantize_2bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, TwoBits>(args); }  \
+    KV_KERNEL(kv_quantize_1bit_##name, BatchArgs<QuantizeJob>, 4) { quantize<T, OneBit>(args); }   \
+    KV_KERNEL(kv_dequantize_2bit_##name, BatchArgs<DequantizeJob>, 4) {                            \
+        dequantize<T, TwoBits>(args);                                                              \
+    }                                                                                              \
+    KV_KERNEL(kv_dequantize_1bit_##name, BatchArgs<DequantizeJob>, 4) {                            \
+        dequantize<T, OneBit>(args);                                                               \
+    }
 
 KV_FLOATS(KV_COMPRESS)
 

@@ -15,7 +15,7 @@ template <class A> KV_DEVICE i64 truncated(A x) {
 }
 
 template <class T> KV_DEVICE i64 to_integer(T x) { return (i64)x; }
-#define KV_TO_INTEGER(name, T, ...)                                                                                    \
+#define KV_TO_INTEGER(name, T, ...)                                                                \
     KV_DEVICE i64 to_integer(T x) { return truncated(widen(x)); }
 KV_FLOATS(KV_TO_INTEGER)
 
@@ -42,9 +42,11 @@ KV_DEVICE double exact_or_odd(i64 number) {
 template <class T> KV_DEVICE void from_integer(T &to, i64 number) { to = (T)number; }
 template <class T> KV_DEVICE void from_double(T &to, double number) { to = (T)number; }
 template <class T> KV_DEVICE void from_float(T &to, float number) { to = (T)number; }
-#define KV_FROM_NUMBER(name, T, ...)                                                                                   \
-    KV_DEVICE void from_integer(T &to, i64 number) { narrow(to, round_to_odd(exact_or_odd(number))); }                 \
-    KV_DEVICE void from_double(T &to, double number) { narrow(to, round_to_odd(number)); }                             \
+#define KV_FROM_NUMBER(name, T, ...)                                                               \
+    KV_DEVICE void from_integer(T &to, i64 number) {                                               \
+        narrow(to, round_to_odd(exact_or_odd(number)));                                            \
+    }                                                                                              \
+    KV_DEVICE void from_double(T &to, double number) { narrow(to, round_to_odd(number)); }         \
     KV_DEVICE void from_float(T &to, float number) { narrow(to, number); }
 KV_HALVES(KV_FROM_NUMBER)
 
@@ -55,8 +57,12 @@ template <bool BETWEEN_FLOATS> struct Way {
     }
 };
 template <> struct Way<true> {
-    template <class D> static KV_DEVICE_MEMBER void convert(D &to, double from) { from_double(to, from); }
-    template <class S, class D> static KV_DEVICE_MEMBER void convert(D &to, S from) { from_float(to, widen(from)); }
+    template <class D> static KV_DEVICE_MEMBER void convert(D &to, double from) {
+        from_double(to, from);
+    }
+    template <class S, class D> static KV_DEVICE_MEMBER void convert(D &to, S from) {
+        from_float(to, widen(from));
+    }
 };
 
 template <class S, class D> KV_DEVICE void convert(D &to, S from) {

@@ -24,7 +24,7 @@ struct bf16 {
 #define KV_FULL(X, ...) X(f32, float, __VA_ARGS__) X(f64, double, __VA_ARGS__)
 #define KV_HALVES(X, ...) X(f16, f16, __VA_ARGS__) X(bf16, bf16, __VA_ARGS__)
 #define KV_FLOATS(X, ...) KV_FULL(X, __VA_ARGS__) KV_HALVES(X, __VA_ARGS__)
-#define KV_INTEGERS(X, ...)                                                                                            \
+#define KV_INTEGERS(X, ...)                                                                        \
     X(u8, u8, __VA_ARGS__) X(i8, i8, __VA_ARGS__) X(i32, i32, __VA_ARGS__) X(i64, i64, __VA_ARGS__)
 #define KV_DTYPES(X, ...) KV_FLOATS(X, __VA_ARGS__) KV_INTEGERS(X, __VA_ARGS__)
 // Unsigned integers, named by their bits, for operations that do not depend on the sign.
@@ -49,16 +49,16 @@ template <class T> struct IsHalf {
 template <class T> struct IsFloat {
     enum : bool { VALUE = false };
 };
-#define KV_IS_FLOAT(name, T, ...)                                                                                      \
-    template <> struct IsFloat<T> {                                                                                    \
-        enum : bool { VALUE = true };                                                                                  \
+#define KV_IS_FLOAT(name, T, ...)                                                                  \
+    template <> struct IsFloat<T> {                                                                \
+        enum : bool { VALUE = true };                                                              \
     };
-#define KV_IS_HALF(name, T, ...)                                                                                       \
-    template <> struct IsHalf<T> {                                                                                     \
-        enum : bool { VALUE = true };                                                                                  \
-    };                                                                                                                 \
-    template <> struct Arithmetic<T> {                                                                                 \
-        typedef float Number;                                                                                          \
+#define KV_IS_HALF(name, T, ...)                                                                   \
+    template <> struct IsHalf<T> {                                                                 \
+        enum : bool { VALUE = true };                                                              \
+    };                                                                                             \
+    template <> struct Arithmetic<T> {                                                             \
+        typedef float Number;                                                                      \
     };
 KV_FLOATS(KV_IS_FLOAT)
 KV_HALVES(KV_IS_HALF)

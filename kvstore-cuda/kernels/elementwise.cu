@@ -91,7 +91,9 @@ template <class T> KV_DEVICE void fill(const FillArgs &args) {
     Some<T, AtOnce<T>::COUNT> elements;
 #pragma unroll
     for (u32 lane = 0; lane < AtOnce<T>::COUNT; lane++) elements.lanes[lane] = (T)args.number;
-    for_each_share<T>(args.len, [&](u64 index, u32 count) { store(elements, args.to, index, count, args.is_aligned); });
+    for_each_share<T>(args.len, [&](u64 index, u32 count) {
+        store(elements, args.to, index, count, args.is_aligned);
+    });
 }
 
 template <class T> KV_DEVICE void binary(const BinaryArgs &args) {
@@ -103,7 +105,8 @@ template <class T> KV_DEVICE void binary(const BinaryArgs &args) {
         Number b[COUNT];
 #pragma unroll
         for (u32 lane = 0; lane < COUNT; lane++) {
-            Number x = a[lane], y = widen(args.is_scalar ? element_of<T>(args.rhs) : rhs.lanes[lane]);
+            Number x = a[lane],
+                   y = widen(args.is_scalar ? element_of<T>(args.rhs) : rhs.lanes[lane]);
             a[lane] = args.is_reversed ? y : x;
             b[lane] = args.is_reversed ? x : y;
         }
@@ -141,9 +144,9 @@ template <class T> KV_DEVICE void any_zero(const AnyZeroArgs &args) {
     if (found) *(u32 *)args.found = 1;
 }
 
-#define KV_ELEMENTWISE(name, T, ...)                                                                                   \
-    KV_KERNEL(kv_binary_##name, BinaryArgs, 4) { binary<T>(args); }                                                    \
-    KV_KERNEL(kv_unary_##name, UnaryArgs, 4) { unary<T>(args); }                                                       \
+#define KV_ELEMENTWISE(name, T, ...)                                                               \
+    KV_KERNEL(kv_binary_##name, BinaryArgs, 4) { binary<T>(args); }                                \
+    KV_KERNEL(kv_unary_##name, UnaryArgs, 4) { unary<T>(args); }                                   \
     KV_KERNEL(kv_clip_##name, ClipArgs, 4) { clip<T>(args); }
 
 KV_DTYPES(KV_ELEMENTWISE)
@@ -155,7 +158,7 @@ KV_KERNEL(kv_fill_32, FillArgs, 4) { fill<u32>(args); }
 KV_KERNEL(kv_fill_64, FillArgs, 4) { fill<u64>(args); }
 
 // For integers, which have only one representation of zero.
-#define KV_ANY_ZERO(name, T, ...)                                                                                      \
+#define KV_ANY_ZERO(name, T, ...)                                                                  \
     KV_KERNEL(kv_any_zero_##name, AnyZeroArgs, 4) { any_zero<T>(args); }
 KV_WORDS(KV_ANY_ZERO)
 

@@ -19,11 +19,13 @@ struct FanJob {
 
 // Calls `Work::vector(job, others, index)` for each aligned vector, and
 // `Work::element(job, others, index)` for each other element.
-template <class T, class Work> KV_DEVICE void fan_tile(const FanJob &job, const u64 *others, u64 tile) {
+template <class T, class Work>
+KV_DEVICE void fan_tile(const FanJob &job, const u64 *others, u64 tile) {
     const u32 LANES = Vector<T>::LANES, TILE = KV_TILE_BYTES / sizeof(T);
     u64 head = job.head == KV_NEVER ? 0 : job.head;
     // The first tile also has the elements before the first aligned one.
-    u64 begin = head + tile * TILE, end = begin + TILE < job.len ? begin + TILE : job.len, rest = begin;
+    u64 begin = head + tile * TILE, end = begin + TILE < job.len ? begin + TILE : job.len,
+        rest = begin;
     if (tile == 0 && KV_THREAD < head) Work::element(job, others, KV_THREAD);
     if (job.head != KV_NEVER) {
         u64 vector = begin + KV_THREAD * LANES;
@@ -32,7 +34,8 @@ template <class T, class Work> KV_DEVICE void fan_tile(const FanJob &job, const 
     }
     // Not unrolled: that would take registers from the loop over vectors.
 #pragma unroll 1
-    for (u64 index = rest + KV_THREAD; index < end; index += KV_THREADS) Work::element(job, others, index);
+    for (u64 index = rest + KV_THREAD; index < end; index += KV_THREADS)
+        Work::element(job, others, index);
 }
 
 template <class T, class Work> KV_DEVICE void fan(const BatchArgs<FanJob> &args) {

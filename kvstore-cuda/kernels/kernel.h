@@ -32,8 +32,9 @@ typedef unsigned long long u64;
 #define KV_THREAD threadIdx.x
 // Declares a kernel with one argument, which it reads where the driver has put it. At least
 // `num_blocks` blocks run side by side: with four blocks, a thread has 64 registers, with two, 128.
-#define KV_KERNEL(name, Args, num_blocks)                                                                              \
-    extern "C" __global__ void __launch_bounds__(KV_THREADS, num_blocks) name(const __grid_constant__ Args args)
+#define KV_KERNEL(name, Args, num_blocks)                                                          \
+    extern "C" __global__ void __launch_bounds__(KV_THREADS, num_blocks)                           \
+        name(const __grid_constant__ Args args)
 
 KV_DEVICE u32 bits_of(float x) { return __float_as_uint(x); }
 KV_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
@@ -68,11 +69,17 @@ KV_DEVICE void store_16(void *to, const u32 (&words)[4]) {
 }
 
 KV_DEVICE void load_8(u32 (&words)[2], const void *from) {
-    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(from) : "memory");
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "l"(from)
+                 : "memory");
 }
 
 KV_DEVICE void store_8(void *to, const u32 (&words)[2]) {
-    asm volatile("st.global.v2.u32 [%0], {%1, %2};" : : "l"(to), "r"(words[0]), "r"(words[1]) : "memory");
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};"
+                 :
+                 : "l"(to), "r"(words[0]), "r"(words[1])
+                 : "memory");
 }
 #endif
 
@@ -84,12 +91,14 @@ KV_DEVICE void store_words(void *to, const u32 (&words)[2]) { store_8(to, words)
 
 template <u32 N> KV_DEVICE void load_words(u32 (&words)[N], const void *from) {
 #pragma unroll
-    for (u32 word = 0; word < N; word += 4) load_16(*(u32(*)[4]) & words[word], (const u32 *)from + word);
+    for (u32 word = 0; word < N; word += 4)
+        load_16(*(u32(*)[4]) & words[word], (const u32 *)from + word);
 }
 
 template <u32 N> KV_DEVICE void store_words(void *to, const u32 (&words)[N]) {
 #pragma unroll
-    for (u32 word = 0; word < N; word += 4) store_16((u32 *)to + word, *(const u32(*)[4]) & words[word]);
+    for (u32 word = 0; word < N; word += 4)
+        store_16((u32 *)to + word, *(const u32(*)[4]) & words[word]);
 }
 
 // Overloads, so that templates can call them with each type.
@@ -127,7 +136,8 @@ template <class Job> KV_DEVICE const Job &job_of(const Job *jobs, u32 num_jobs, 
         u32 part = (count + PARTS - 1) / PARTS, begun = 0;
         u64 begins[PARTS];
 #pragma unroll
-        for (u32 n = 1; n < PARTS; n++) begins[n] = jobs[first + (n * part < count ? n * part : 0)].first_tile;
+        for (u32 n = 1; n < PARTS; n++)
+            begins[n] = jobs[first + (n * part < count ? n * part : 0)].first_tile;
 #pragma unroll
         for (u32 n = 1; n < PARTS; n++) begun += n * part < count && begins[n] <= tile ? 1 : 0;
         first += begun * part;

@@ -27,7 +27,8 @@ KV_DEVICE void load(Some<T, COUNT> &some, u64 address, u64 index, u32 count, boo
 }
 
 template <class T, u32 COUNT>
-KV_DEVICE void store(const Some<T, COUNT> &some, u64 address, u64 index, u32 count, bool is_aligned) {
+KV_DEVICE void store(const Some<T, COUNT> &some, u64 address, u64 index, u32 count,
+                     bool is_aligned) {
     T *to = (T *)address + index;
     if (is_aligned && count == COUNT) {
         store_words(to, some.words);

@@ -15,11 +15,12 @@
 
 // Adds the squares of a thread's elements in a block to the sums of its columns.
 template <class T, class Step>
-KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &job, const u64 *addends, u64 begin,
-                           u64 end) {
+KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &job,
+                           const u64 *addends, u64 begin, u64 end) {
     typedef typename Arithmetic<T>::Number Number;
     const u32 COUNT = Lanes<T>::COUNT, FIRST = IsHalf<T>::VALUE ? 1 : 0, ALL = Step::STATES + FIRST;
-    const u64 weight_from = IsHalf<T>::VALUE && Step::HAS_WEIGHT ? job.states_from[0] : job.weight_from;
+    const u64 weight_from =
+        IsHalf<T>::VALUE && Step::HAS_WEIGHT ? job.states_from[0] : job.weight_from;
     Number scalars[Step::SCALARS];
     round_scalars<Step>(scalars, job.scalars);
     for (u64 row = begin; row < end; row += KV_NORM_COLUMNS * KV_NORM_THREADS) {
@@ -34,7 +35,8 @@ KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &
             Some<Number, COUNT> weight, states[KV_MAX_STATES];
             if (Step::HAS_WEIGHT) load(weight, weight_from, index, count, job.is_aligned);
 #pragma unroll
-            for (u32 n = FIRST; n < ALL; n++) load(states[n], job.states_from[n], index, count, job.is_aligned);
+            for (u32 n = FIRST; n < ALL; n++)
+                load(states[n], job.states_from[n], index, count, job.is_aligned);
 #pragma unroll
             for (u32 lane = 0; lane < COUNT; lane++) {
                 if (lane >= count) continue;
@@ -44,7 +46,8 @@ KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &
                 Number w = Step::HAS_WEIGHT ? (Number)weight.lanes[lane] : (Number)0;
                 Step::measure(scalars, w, state, widen(gradient.lanes[lane]), norms);
 #pragma unroll
-                for (u32 n = 0; n < 2; n++) sums[n][column + lane] += (double)norms[n] * (double)norms[n];
+                for (u32 n = 0; n < 2; n++)
+                    sums[n][column + lane] += (double)norms[n] * (double)norms[n];
             }
         }
     }
@@ -53,13 +56,15 @@ KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &
 template <class T, class Step> KV_DEVICE void measure(const BatchArgs<UpdateJob> &args) {
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const UpdateJob &job = job_of(args.jobs, args.num_jobs, tile);
-        u64 block = (tile - job.first_tile) * (KV_THREADS / KV_NORM_THREADS) + KV_THREAD / KV_NORM_THREADS;
+        u64 block =
+            (tile - job.first_tile) * (KV_THREADS / KV_NORM_THREADS) + KV_THREAD / KV_NORM_THREADS;
         u64 begin = block * KV_NORM_BLOCK;
         if (begin >= job.len) continue;
         u64 end = begin + KV_NORM_BLOCK < job.len ? begin + KV_NORM_BLOCK : job.len;
         double sums[2][KV_NORM_COLUMNS] = {};
         add_squares<T, Step>(sums, job, args.addends + job.first_addend, begin, end);
-        double *partial = (double *)job.weight_to + block * 2 * KV_NORM_THREADS + KV_THREAD % KV_NORM_THREADS;
+        double *partial =
+            (double *)job.weight_to + block * 2 * KV_NORM_THREADS + KV_THREAD % KV_NORM_THREADS;
 #pragma unroll
         for (u32 n = 0; n < 2; n++)
             partial[n * KV_NORM_THREADS] = (sums[n][0] + sums[n][1]) + (sums[n][2] + sums[n][3]);
@@ -68,5 +73,5 @@ template <class T, class Step> KV_DEVICE void measure(const BatchArgs<UpdateJob>
 
 // The kernels of a formula, one for each dtype of the gradient.
 #define KV_MEASURE(name, Step) KV_FLOATS(KV_MEASURE_OF, name, Step)
-#define KV_MEASURE_OF(dtype, T, name, Step)                                                                            \
+#define KV_MEASURE_OF(dtype, T, name, Step)                                                        \
     KV_KERNEL(kv_measure_##name##_##dtype, BatchArgs<UpdateJob>, 2) { measure<T, Step>(args); }

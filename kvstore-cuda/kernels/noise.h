@@ -4,7 +4,8 @@
 //
 // Copyright (C) 1993 by Sun Microsystems, Inc. All rights reserved.
 // Developed at SunPro, a Sun Microsystems, Inc. business.
-// Permission to use, copy, modify, and distribute this software is freely granted, provided that this notice is preserved.
+// Permission to use, copy, modify, and distribute this software is freely granted, provided that
+// this notice is preserved.
 #pragma once
 
 #include "kernel.h"
@@ -22,21 +23,26 @@ KV_DEVICE double log_of(double x) {
     double s = f / (2.0 + f);
     double z = s * s;
     double w = z * z;
-    double t1 = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
+    double t1 = w * (3.999999999940941908e-01 +
+                     w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
     double t2 = z * (6.666666666666735130e-01 +
-                     w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+                     w * (2.857142874366239149e-01 +
+                          w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
     double r = t2 + t1;
     double k = (double)power;
-    return s * (half_square + r) + k * 1.90821492927058770002e-10 - half_square + f + k * 6.93147180369123816490e-01;
+    return s * (half_square + r) + k * 1.90821492927058770002e-10 - half_square + f +
+           k * 6.93147180369123816490e-01;
 }
 
 // The cosine of x + y, where x is in [-pi/4, pi/4] and y its tail.
 KV_DEVICE double near_cos(double x, double y) {
     double z = x * x;
     double w = z * z;
-    double r = z * (4.16666666666666019037e-02 + z * (-1.38888888888741095749e-03 + z * 2.48015872894767294178e-05)) +
+    double r = z * (4.16666666666666019037e-02 +
+                    z * (-1.38888888888741095749e-03 + z * 2.48015872894767294178e-05)) +
                w * w *
-                   (-2.75573143513906633035e-07 + z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11));
+                   (-2.75573143513906633035e-07 +
+                    z * (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11));
     double half = 0.5 * z;
     double rest = 1.0 - half;
     return rest + (((1.0 - rest) - half) + (z * r - x * y));
@@ -46,7 +52,8 @@ KV_DEVICE double near_cos(double x, double y) {
 KV_DEVICE double near_sin(double x, double y) {
     double z = x * x;
     double w = z * z;
-    double r = 8.33333333332248946124e-03 + z * (-1.98412698298579493134e-04 + z * 2.75573137070700676789e-06) +
+    double r = 8.33333333332248946124e-03 +
+               z * (-1.98412698298579493134e-04 + z * 2.75573137070700676789e-06) +
                z * w * (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10);
     double v = z * x;
     return x - ((z * (0.5 * y - v * r) - y) - v * -1.66666666666666324348e-01);
@@ -85,7 +92,8 @@ KV_DEVICE Remainder remainder_near_multiple(double x, u32 high) {
 }
 
 KV_DEVICE Remainder remainder_of_quarters(double x, u32 high) {
-    bool is_near = high <= 0x400f6a7au ? (high & 0xfffffu) == 0x921fbu : high == 0x4012d97cu || high == 0x401921fbu;
+    bool is_near = high <= 0x400f6a7au ? (high & 0xfffffu) == 0x921fbu
+                                       : high == 0x4012d97cu || high == 0x401921fbu;
     if (is_near) return remainder_near_multiple(x, high);
     int quarters = high <= 0x4002d97cu ? 1 : high <= 0x400f6a7au ? 2 : high <= 0x4015fdbcu ? 3 : 4;
     double n = (double)quarters;

@@ -4,7 +4,8 @@
 struct Gradient {
     enum : bool { HAS_WEIGHT = false };
     enum : u32 { STATES = 0, SCALARS = 1 };
-    template <class A> static KV_DEVICE_MEMBER void measure(const A *, A, const A *, A g, A *norms) {
+    template <class A>
+    static KV_DEVICE_MEMBER void measure(const A *, A, const A *, A g, A *norms) {
         norms[0] = g;
         norms[1] = (A)0;
     }
@@ -32,7 +33,8 @@ KV_KERNEL(kv_add_in_pairs, PairArgs, 2) {
 #pragma unroll
         for (u32 len = KV_NORM_THREADS; len > 1; len /= 2)
 #pragma unroll
-            for (u32 pair = 0; pair < len / 2; pair++) numbers[pair] = numbers[2 * pair] + numbers[2 * pair + 1];
+            for (u32 pair = 0; pair < len / 2; pair++)
+                numbers[pair] = numbers[2 * pair] + numbers[2 * pair + 1];
         ((double *)args.to)[index] = numbers[0];
     }
 }
@@ -40,7 +42,8 @@ KV_KERNEL(kv_add_in_pairs, PairArgs, 2) {
 #ifdef KV_EMULATED
 // The layout of the struct, which tests compare with the Rust struct.
 extern "C" void kv_norm_layout(u64 *out) {
-    const u64 layout[] = {sizeof(PairArgs), offsetof(PairArgs, from), offsetof(PairArgs, to), offsetof(PairArgs, len)};
+    const u64 layout[] = {sizeof(PairArgs), offsetof(PairArgs, from), offsetof(PairArgs, to),
+                          offsetof(PairArgs, len)};
     memcpy(out, layout, sizeof layout);
 }
 #endif

@@ -55,7 +55,8 @@ template <> struct Wrapping<double> {
 // Returns the exact remainder of a truncated division, without rounding. Divides the digits as
 // integers, eleven binary places at a time. The divisor must not be 0.
 KV_DEVICE double remainder_of(double a, double b) {
-    const u64 SIZE = ~0ull >> 1, INFINITE = 0x7ffull << 52, FIRST_DIGIT = 1ull << 52, NO_NUMBER = 0xfffull << 51;
+    const u64 SIZE = ~0ull >> 1, INFINITE = 0x7ffull << 52, FIRST_DIGIT = 1ull << 52,
+              NO_NUMBER = 0xfffull << 51;
     u64 size = bits_of(a) & SIZE, divisor = bits_of(b) & SIZE;
     if (size >= INFINITE || divisor > INFINITE) return double_of(NO_NUMBER);
     if (size < divisor) return a;
@@ -123,7 +124,9 @@ template <class A> struct Operations {
         else return IS_SIGNED && x < (A)0 ? negate(x) : x;
     }
 
-    static KV_DEVICE_MEMBER A sign(A x) { return x > (A)0 ? (A)1 : IS_SIGNED && x < (A)0 ? (A)-1 : x; }
+    static KV_DEVICE_MEMBER A sign(A x) {
+        return x > (A)0 ? (A)1 : IS_SIGNED && x < (A)0 ? (A)-1 : x;
+    }
 
     static KV_DEVICE_MEMBER A sqrt(A x) {
         if constexpr (IsFloat<A>::VALUE) return root(x);
@@ -170,13 +173,15 @@ template <class A, u32 COUNT, class F> KV_DEVICE void each(A (&x)[COUNT], F f) {
     for (u32 lane = 0; lane < COUNT; lane++) x[lane] = f(x[lane]);
 }
 
-template <class A, u32 COUNT, class F> KV_DEVICE void each_pair(A (&a)[COUNT], const A (&b)[COUNT], F f) {
+template <class A, u32 COUNT, class F>
+KV_DEVICE void each_pair(A (&a)[COUNT], const A (&b)[COUNT], F f) {
 #pragma unroll
     for (u32 lane = 0; lane < COUNT; lane++) a[lane] = f(a[lane], b[lane]);
 }
 
 // Computes `a = a op b`. All threads take the same branch, once for all of their numbers.
-template <class A, u32 COUNT> KV_DEVICE void apply_binary(u32 op, A (&a)[COUNT], const A (&b)[COUNT]) {
+template <class A, u32 COUNT>
+KV_DEVICE void apply_binary(u32 op, A (&a)[COUNT], const A (&b)[COUNT]) {
     typedef Operations<A> Of;
     switch (op) {
     case KV_ADD: return each_pair(a, b, [](A x, A y) { return Of::add(x, y); });

@@ -22,7 +22,8 @@ struct RowScatterJob {
     u32 num_indices;
 };
 
-template <class T, u32 COUNT> KV_DEVICE void sum_row_tile(const RowSumJob &job, const u64 *lists, u64 number) {
+template <class T, u32 COUNT>
+KV_DEVICE void sum_row_tile(const RowSumJob &job, const u64 *lists, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
     // A copy in registers. The compiler would read the fields of the job again after each store.
     const RowAddends addends = job.addends;
@@ -47,9 +48,10 @@ template <class T> KV_DEVICE void sum_rows(const BatchArgs<RowSumJob> &args) {
 
 // Loads of rows have a high latency, so let five blocks run side by side. For f64, four blocks:
 // with five, registers would spill.
-#define KV_SUM_ROWS(name, T, ...)                                                                                      \
-    KV_KERNEL(kv_sum_rows_##name, BatchArgs<RowSumJob>, (IsFloat<T>::VALUE && sizeof(T) == 8 ? 4 : 5)) {               \
-        sum_rows<T>(args);                                                                                             \
+#define KV_SUM_ROWS(name, T, ...)                                                                  \
+    KV_KERNEL(kv_sum_rows_##name, BatchArgs<RowSumJob>,                                            \
+              (IsFloat<T>::VALUE && sizeof(T) == 8 ? 4 : 5)) {                                     \
+        sum_rows<T>(args);                                                                         \
     }
 
 KV_FLOATS(KV_SUM_ROWS)
@@ -70,7 +72,8 @@ KV_DEVICE u32 first_from(const u64 *numbers, u32 low, u32 high, u64 limit) {
 
 // A unit is a vector of `COUNT` words of type `T`. Only the bits matter: 0 has all bits off in
 // every dtype.
-template <class T, u32 COUNT> KV_DEVICE void scatter_tile(const RowScatterJob &job, const u64 *lists, u64 number) {
+template <class T, u32 COUNT>
+KV_DEVICE void scatter_tile(const RowScatterJob &job, const u64 *lists, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
     const u64 *indices = lists + job.first_index;
     // Find the stored rows of the tile. All threads search together for the range, then each thread
@@ -84,7 +87,8 @@ template <class T, u32 COUNT> KV_DEVICE void scatter_tile(const RowScatterJob &j
         u32 row = first_from(indices, first, end, index);
         bool is_there = row < end && indices[row] == index;
         Some<T, COUNT> some;
-        load(some, job.rows, (row * job.cut.num_units + tile.unit_of(n)) * COUNT, is_there ? COUNT : 0, COUNT > 1);
+        load(some, job.rows, (row * job.cut.num_units + tile.unit_of(n)) * COUNT,
+             is_there ? COUNT : 0, COUNT > 1);
         store(some, job.dst, (start + n) * COUNT, COUNT, COUNT > 1);
     }
 }
@@ -104,10 +108,10 @@ KV_KERNEL(kv_scatter_rows, BatchArgs<RowScatterJob>, 4) {
 }
 
 #ifdef KV_EMULATED
-#define KV_ROW_CUT_LAYOUT(Job)                                                                                         \
-    offsetof(Job, first_tile), offsetof(Job, cut.num_rows), offsetof(Job, cut.num_units),                              \
-        offsetof(Job, cut.rows_per_tile), offsetof(Job, cut.tiles_per_row), offsetof(Job, cut.reciprocal),             \
-        offsetof(Job, cut.unit)
+#define KV_ROW_CUT_LAYOUT(Job)                                                                     \
+    offsetof(Job, first_tile), offsetof(Job, cut.num_rows), offsetof(Job, cut.num_units),          \
+        offsetof(Job, cut.rows_per_tile), offsetof(Job, cut.tiles_per_row),                        \
+        offsetof(Job, cut.reciprocal), offsetof(Job, cut.unit)
 
 // The layout of the structs, which tests compare with the Rust structs.
 extern "C" void kv_rows_layout(u64 *out) {

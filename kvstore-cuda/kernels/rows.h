@@ -35,7 +35,9 @@ struct RowTile {
     KV_DEVICE_MEMBER u32 size() const { return num_rows * num_units; }
     // Return the row of a unit, counted from the tile's first row, and its position in the row.
     KV_DEVICE_MEMBER u32 row_of(u32 number) const { return number * reciprocal >> KV_ROW_SHIFT; }
-    KV_DEVICE_MEMBER u64 unit_of(u32 number) const { return first_unit + (number - row_of(number) * num_units); }
+    KV_DEVICE_MEMBER u64 unit_of(u32 number) const {
+        return first_unit + (number - row_of(number) * num_units);
+    }
 };
 
 KV_DEVICE RowTile row_tile(const RowCut &cut, u64 number) {
@@ -69,7 +71,8 @@ struct RowAddends {
 // Computes the sum of a unit of a row: the left fold of its sources, rounded to the stored type. A
 // sum of a single source is a copy with the same bits.
 template <class T, u32 COUNT>
-KV_DEVICE void sum_unit(Some<T, COUNT> &sum, const RowAddends &addends, const u64 *lists, u64 row, u64 unit) {
+KV_DEVICE void sum_unit(Some<T, COUNT> &sum, const RowAddends &addends, const u64 *lists, u64 row,
+                        u64 unit) {
     typedef typename Arithmetic<T>::Number Number;
     u64 first = row, index = unit * COUNT;
     u32 num_sources = 1;
@@ -90,7 +93,8 @@ KV_DEVICE void sum_unit(Some<T, COUNT> &sum, const RowAddends &addends, const u6
         u64 from[KV_ROW_AHEAD];
         Some<T, COUNT> loaded[KV_ROW_AHEAD];
 #pragma unroll
-        for (u32 n = 0; n < KV_ROW_AHEAD; n++) from[n] = sources[source + n < num_sources ? source + n : source];
+        for (u32 n = 0; n < KV_ROW_AHEAD; n++)
+            from[n] = sources[source + n < num_sources ? source + n : source];
 #pragma unroll
         for (u32 n = 0; n < KV_ROW_AHEAD; n++)
             if (source + n < num_sources) load(loaded[n], from[n], index, COUNT, COUNT > 1);

@@ -41,8 +41,8 @@ template <class T, bool IS_GATHER> KV_DEVICE void copy_strided(const StridedArgs
     }
 }
 
-#define KV_STRIDED(size, T)                                                                                            \
-    KV_KERNEL(kv_gather_##size, StridedArgs, 4) { copy_strided<T, true>(args); }                                       \
+#define KV_STRIDED(size, T)                                                                        \
+    KV_KERNEL(kv_gather_##size, StridedArgs, 4) { copy_strided<T, true>(args); }                   \
     KV_KERNEL(kv_scatter_##size, StridedArgs, 4) { copy_strided<T, false>(args); }
 
 KV_STRIDED(1, u8)
@@ -53,8 +53,12 @@ KV_STRIDED(8, u64)
 #ifdef KV_EMULATED
 // The layout of the struct, which tests compare with the Rust struct.
 extern "C" void kv_strided_layout(u64 *out) {
-    const u64 layout[] = {sizeof(StridedArgs),           offsetof(StridedArgs, packed),  offsetof(StridedArgs, strided),
-                          offsetof(StridedArgs, len),    offsetof(StridedArgs, num_axes), offsetof(StridedArgs, lengths),
+    const u64 layout[] = {sizeof(StridedArgs),
+                          offsetof(StridedArgs, packed),
+                          offsetof(StridedArgs, strided),
+                          offsetof(StridedArgs, len),
+                          offsetof(StridedArgs, num_axes),
+                          offsetof(StridedArgs, lengths),
                           offsetof(StridedArgs, strides)};
     memcpy(out, layout, sizeof layout);
 }

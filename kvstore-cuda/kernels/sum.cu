@@ -13,7 +13,8 @@ template <class T> struct Sums {
     }
     KV_DEVICE_MEMBER void add(const Vector<T> &vector) {
 #pragma unroll
-        for (u32 lane = 0; lane < Vector<T>::LANES; lane++) lanes[lane] = lanes[lane] + widen(vector.lanes[lane]);
+        for (u32 lane = 0; lane < Vector<T>::LANES; lane++)
+            lanes[lane] = lanes[lane] + widen(vector.lanes[lane]);
     }
     KV_DEVICE_MEMBER void end(Vector<T> &vector) const {
 #pragma unroll
@@ -55,7 +56,8 @@ template <class T> struct Sum {
     static KV_DEVICE_MEMBER void vector(const FanJob &job, const u64 *addends, u64 index) {
         Sums<T> sums;
         fold<Vector<T>, KV_AHEAD>(
-            0, job.num_others, [&](Vector<T> &x, u32 n) { load_16(x.words, (const T *)addends[n] + index); },
+            0, job.num_others,
+            [&](Vector<T> &x, u32 n) { load_16(x.words, (const T *)addends[n] + index); },
             [&](const Vector<T> &x, bool is_first) {
                 if (is_first)
                     sums.begin(x);
@@ -68,7 +70,7 @@ template <class T> struct Sum {
     }
 };
 
-#define KV_SUM(name, T, ...)                                                                                           \
+#define KV_SUM(name, T, ...)                                                                       \
     KV_KERNEL(kv_sum_##name, BatchArgs<FanJob>, 4) { fan<T, Sum<T>>(args); }
 
 KV_FLOATS(KV_SUM)

@@ -37,13 +37,14 @@ struct UpdateJob {
 // Adds the other gradients to the first one, and rounds the sum to the dtype of the gradients, as a
 // stored sum is rounded.
 template <u32 AHEAD, class T, u32 COUNT>
-KV_DEVICE void add_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, const u64 *addends, u64 index, u32 count,
-                             bool is_aligned) {
+KV_DEVICE void add_gradients(Some<T, COUNT> &gradient, const UpdateJob &job, const u64 *addends,
+                             u64 index, u32 count, bool is_aligned) {
     typename Arithmetic<T>::Number sums[COUNT];
 #pragma unroll
     for (u32 lane = 0; lane < COUNT; lane++) sums[lane] = widen(gradient.lanes[lane]);
     fold<Some<T, COUNT>, AHEAD>(
-        1, job.num_addends, [&](Some<T, COUNT> &x, u32 n) { load(x, addends[n], index, count, is_aligned); },
+        1, job.num_addends,
+        [&](Some<T, COUNT> &x, u32 n) { load(x, addends[n], index, count, is_aligned); },
         [&](const Some<T, COUNT> &x, bool) {
 #pragma unroll
             for (u32 lane = 0; lane < COUNT; lane++) sums[lane] = sums[lane] + widen(x.lanes[lane]);
@@ -69,32 +70,38 @@ template <class T, class Step, u32 COUNT> struct Operands {
     Some<Number, COUNT> weight, states[KV_MAX_STATES];
 
     KV_DEVICE_MEMBER void load_from(const Stepped &memory, u64 index, u32 count, bool is_aligned) {
-        load(weight, HAS_MASTER ? memory.states_from[0] : memory.weight_from, index, count, is_aligned);
+        load(weight, HAS_MASTER ? memory.states_from[0] : memory.weight_from, index, count,
+             is_aligned);
 #pragma unroll
-        for (u32 n = FIRST; n < ALL; n++) load(states[n], memory.states_from[n], index, count, is_aligned);
+        for (u32 n = FIRST; n < ALL; n++)
+            load(states[n], memory.states_from[n], index, count, is_aligned);
     }
 
-    KV_DEVICE_MEMBER void step(const Stepped &memory, const Number *scalars, const Some<T, COUNT> &gradient,
-                               u64 index) {
+    KV_DEVICE_MEMBER void step(const Stepped &memory, const Number *scalars,
+                               const Some<T, COUNT> &gradient, u64 index) {
 #pragma unroll
         for (u32 lane = 0; lane < COUNT; lane++) {
             Number state[KV_MAX_STATES];
 #pragma unroll
             for (u32 n = FIRST; n < ALL; n++) state[n - FIRST] = states[n].lanes[lane];
-            Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]), memory.noise, index + lane);
+            Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]),
+                        memory.noise, index + lane);
 #pragma unroll
             for (u32 n = FIRST; n < ALL; n++) states[n].lanes[lane] = state[n - FIRST];
         }
     }
 
-    KV_DEVICE_MEMBER void store_to(const Stepped &memory, u64 index, u32 count, bool is_aligned) const {
+    KV_DEVICE_MEMBER void store_to(const Stepped &memory, u64 index, u32 count,
+                                   bool is_aligned) const {
 #pragma unroll
-        for (u32 n = FIRST; n < ALL; n++) store(states[n], memory.states_to[n], index, count, is_aligned);
+        for (u32 n = FIRST; n < ALL; n++)
+            store(states[n], memory.states_to[n], index, count, is_aligned);
         if (HAS_MASTER) {
             store(weight, memory.states_to[0], index, count, is_aligned);
             Some<T, COUNT> rounded;
 #pragma unroll
-            for (u32 lane = 0; lane < COUNT; lane++) narrow(rounded.lanes[lane], (Number)weight.lanes[lane]);
+            for (u32 lane = 0; lane < COUNT; lane++)
+                narrow(rounded.lanes[lane], (Number)weight.lanes[lane]);
             store(rounded, memory.weight_to, index, count, is_aligned);
         } else {
             store(weight, memory.weight_to, index, count, is_aligned);
@@ -116,7 +123,8 @@ template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> 
         u64 index = ((tile - job.first_tile) * KV_THREADS + KV_THREAD) * COUNT;
         if (index >= job.len) continue;
         const u64 *addends = args.addends + job.first_addend;
-        const Stepped memory = {job.weight_from, job.weight_to, job.states_from, job.states_to, &job};
+        const Stepped memory = {job.weight_from, job.weight_to, job.states_from, job.states_to,
+                                &job};
         u32 count = job.len - index < COUNT ? (u32)(job.len - index) : COUNT;
         Some<T, COUNT> gradient;
         Operands<T, Step, COUNT> operands;
@@ -147,7 +155,8 @@ template <class T, class Step> KV_DEVICE void update(const BatchArgs<UpdateJob> 
 // The kernels of a formula, one for each dtype of the weight. In 64 bits, a square root or a
 // quotient takes many registers, and noise is always computed in 64 bits.
 #define KV_UPDATE(Step) KV_FLOATS(KV_UPDATE_OF, Step)
-#define KV_UPDATE_OF(name, T, Step)                                                                                    \
-    KV_KERNEL(kv_##Step##_##name, BatchArgs<UpdateJob>, (sizeof(T) == 8 || Step::HAS_NOISE ? 2 : 4)) {                 \
-        update<T, Step>(args);                                                                                         \
+#define KV_UPDATE_OF(name, T, Step)                                                                \
+    KV_KERNEL(kv_##Step##_##name, BatchArgs<UpdateJob>,                                            \
+              (sizeof(T) == 8 || Step::HAS_NOISE ? 2 : 4)) {                                       \
+        update<T, Step>(args);                                                                     \
     }

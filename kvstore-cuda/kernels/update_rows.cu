@@ -32,9 +32,9 @@ template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpd
 
 // The kernels of a formula, one for each dtype of the weight.
 #define KV_UPDATE_ROWS(Step) KV_FLOATS(KV_UPDATE_ROWS_OF, Step)
-#define KV_UPDATE_ROWS_OF(name, T, Step)                                                                               \
-    KV_KERNEL(kv_rows_##Step##_##name, BatchArgs<RowUpdateJob>, (sizeof(T) == 8 ? 2 : 4)) {                            \
-        update_rows<T, Step>(args);                                                                                    \
+#define KV_UPDATE_ROWS_OF(name, T, Step)                                                           \
+    KV_KERNEL(kv_rows_##Step##_##name, BatchArgs<RowUpdateJob>, (sizeof(T) == 8 ? 2 : 4)) {        \
+        update_rows<T, Step>(args);                                                                \
     }
 
 KV_LAZY_FORMULAS(KV_UPDATE_ROWS)

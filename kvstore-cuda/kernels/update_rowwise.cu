@@ -67,13 +67,15 @@ template <class T, class Step> KV_DEVICE void make_row_states(const BatchArgs<Ro
         round_scalars<Step>(scalars, job.scalars);
         for (u32 n = KV_THREAD; n < tile.num_rows; n += KV_THREADS) {
             u64 row = tile.first_row + n, index = args.addends[job.first_index + row];
-            Number mean = (Number)mean_square<T, Step>(job, args.addends, row, scalars), state[KV_MAX_STATES];
+            Number mean = (Number)mean_square<T, Step>(job, args.addends, row, scalars),
+                   state[KV_MAX_STATES];
 #pragma unroll
             for (u32 slot = 0; slot < Step::STATES; slot++)
                 state[slot] = ((const Number *)job.states[FIRST + slot])[index];
             Step::row_state(scalars, state, mean);
 #pragma unroll
-            for (u32 slot = 0; slot < Step::STATES; slot++) ((Number *)job.states[FIRST + slot])[index] = state[slot];
+            for (u32 slot = 0; slot < Step::STATES; slot++)
+                ((Number *)job.states[FIRST + slot])[index] = state[slot];
         }
     }
 }
@@ -88,7 +90,8 @@ KV_DEVICE void step_rowwise_tile(const RowUpdateJob &job, const u64 *lists, u64 
     round_scalars<Step>(scalars, job.scalars);
     for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {
         u64 row = tile.first_row + tile.row_of(n), unit = tile.unit_of(n);
-        u64 weight_row = lists[job.first_index + row], index = (weight_row * job.cut.num_units + unit) * COUNT;
+        u64 weight_row = lists[job.first_index + row],
+            index = (weight_row * job.cut.num_units + unit) * COUNT;
         Number state[KV_MAX_STATES];
 #pragma unroll
         for (u32 slot = 0; slot < Step::STATES; slot++)
@@ -100,7 +103,8 @@ KV_DEVICE void step_rowwise_tile(const RowUpdateJob &job, const u64 *lists, u64 
         load(weight, address, index, COUNT, COUNT > 1);
 #pragma unroll
         for (u32 lane = 0; lane < COUNT; lane++) {
-            Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]), nullptr, 0);
+            Step::apply(scalars, weight.lanes[lane], state, widen(gradient.lanes[lane]), nullptr,
+                        0);
             narrow(rounded.lanes[lane], (Number)weight.lanes[lane]);
         }
         store(weight, address, index, COUNT, COUNT > 1);
@@ -120,10 +124,12 @@ template <class T, class Step> KV_DEVICE void step_rowwise(const BatchArgs<RowUp
 
 // The kernels of a formula, two for each dtype of the weight.
 #define KV_ROWWISE(Step) KV_FLOATS(KV_ROWWISE_OF, Step)
-#define KV_ROWWISE_OF(name, T, Step)                                                                                   \
-    KV_KERNEL(kv_row_states_##Step##_##name, BatchArgs<RowUpdateJob>, 2) { make_row_states<T, Step##Rows>(args); }     \
-    KV_KERNEL(kv_rowwise_##Step##_##name, BatchArgs<RowUpdateJob>, (sizeof(T) == 8 ? 2 : 4)) {                         \
-        step_rowwise<T, Step##Rows>(args);                                                                             \
+#define KV_ROWWISE_OF(name, T, Step)                                                               \
+    KV_KERNEL(kv_row_states_##Step##_##name, BatchArgs<RowUpdateJob>, 2) {                         \
+        make_row_states<T, Step##Rows>(args);                                                      \
+    }                                                                                              \
+    KV_KERNEL(kv_rowwise_##Step##_##name, BatchArgs<RowUpdateJob>, (sizeof(T) == 8 ? 2 : 4)) {     \
+        step_rowwise<T, Step##Rows>(args);                                                         \
     }
 
 KV_ROW_FORMULAS(KV_ROWWISE)

@@ -98,10 +98,12 @@ static void fuzz_fan(Kernel kernel, u64 size) {
         bool is_aligned = below(4) != 0;
         u32 num_addends = 1 + (u32)below(18), first = (u32)addends.size();
         for (u32 n = 0; n < num_addends; n++)
-            addends.push_back(batch.memory.range(len * size, is_aligned ? place : below(16) * size % 16));
+            addends.push_back(
+                batch.memory.range(len * size, is_aligned ? place : below(16) * size % 16));
         u64 dst = below(2) ? addends[first] : batch.memory.range(len * size, place);
         u64 head = (16 - dst % 16) % 16 / size;
-        for (u32 n = 0; n < num_addends; n++) is_aligned = is_aligned && addends[first + n] % 16 == dst % 16;
+        for (u32 n = 0; n < num_addends; n++)
+            is_aligned = is_aligned && addends[first + n] % 16 == dst % 16;
         is_aligned = is_aligned && head < len;
         u64 after_head = is_aligned ? len - head : len, tile = KV_TILE_BYTES / size;
         batch.jobs.push_back(
@@ -111,13 +113,16 @@ static void fuzz_fan(Kernel kernel, u64 size) {
     batch.run({kernel});
 }
 
-// Returns a step that reads these ranges; the caller decides where it writes. The states include a master copy.
-template <class T> static UpdateJob random_step(Batch<UpdateJob> &batch, const Ranges &ranges, u32 num_states) {
+// Returns a step that reads these ranges; the caller decides where it writes. The states include a
+// master copy.
+template <class T>
+static UpdateJob random_step(Batch<UpdateJob> &batch, const Ranges &ranges, u32 num_states) {
     UpdateJob job = {};
     job.first_tile = batch.num_tiles;
     job.len = ranges.len;
     job.weight_from = ranges.of(sizeof(T));
-    for (u32 n = 0; n < num_states; n++) job.states_from[n] = ranges.of(sizeof(typename Arithmetic<T>::Number));
+    for (u32 n = 0; n < num_states; n++)
+        job.states_from[n] = ranges.of(sizeof(typename Arithmetic<T>::Number));
     for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
     job.first_addend = (u32)batch.list.size();
     job.num_addends = 1 + (u32)below(12);
@@ -174,9 +179,10 @@ template <class T, class Code> static void fuzz_codes(Kernel quantize, Kernel de
         u64 len = ranges.len, num_bytes = num_code_bytes<Code>(len);
         u64 residual = ranges.of(number), made = values.memory.range(num_bytes, below(4) * 4);
         values.jobs.push_back({values.num_tiles, len, ranges.of(size), residual,
-                               below(2) ? residual : ranges.of(number), made, 0.5, ranges.is_aligned, 0});
-        sums.jobs.push_back({sums.num_tiles, len, ranges.of(size), 0.5, (u32)codes.size(), 1 + (u32)below(9),
-                             ranges.is_aligned, 0});
+                               below(2) ? residual : ranges.of(number), made, 0.5,
+                               ranges.is_aligned, 0});
+        sums.jobs.push_back({sums.num_tiles, len, ranges.of(size), 0.5, (u32)codes.size(),
+                             1 + (u32)below(9), ranges.is_aligned, 0});
         codes.push_back(made);
         for (u32 n = 1; n < sums.jobs.back().num_addends; n++)
             codes.push_back(sums.memory.range(num_bytes, below(16)));
@@ -222,7 +228,8 @@ static void fuzz_strided(Kernel gather, Kernel scatter, u64 size) {
 
 // Returns a division into tiles for a random number of rows of a random length.
 static RowCut random_cut(u32 unit, u64 &num_tiles) {
-    u64 num_units = below(5) ? 1 + below(80) : 1 + below(3000), num_rows = 1 + below(4000 / num_units + 3);
+    u64 num_units = below(5) ? 1 + below(80) : 1 + below(3000),
+        num_rows = 1 + below(4000 / num_units + 3);
     u64 some = KV_ROW_TILE / num_units, rows = some ? some : 1;
     u64 tiles = (num_units + KV_ROW_TILE - 1) / KV_ROW_TILE, part = some ? num_units : KV_ROW_TILE;
     num_tiles += (num_rows + rows - 1) / rows * tiles;
@@ -239,10 +246,12 @@ static std::vector<u64> random_indices(u64 count) {
     return indices;
 }
 
-static RowAddends random_addends(Memory &memory, std::vector<u64> &lists, u64 num_rows, u64 row_bytes, u64 beyond) {
+static RowAddends random_addends(Memory &memory, std::vector<u64> &lists, u64 num_rows,
+                                 u64 row_bytes, u64 beyond) {
     bool has_starts = below(4) != 0;
     u64 num_addends = 1 + below(3), addends[3], rows[3];
-    for (u64 n = 0; n < num_addends; n++) addends[n] = memory.range((rows[n] = 1 + below(5)) * row_bytes, beyond);
+    for (u64 n = 0; n < num_addends; n++)
+        addends[n] = memory.range((rows[n] = 1 + below(5)) * row_bytes, beyond);
     RowAddends made = {(u32)lists.size(), KV_NEVER, (u32)below(5), 0};
     std::vector<u32> starts;
     for (u64 row = 0; row < num_rows; row++) {
@@ -256,7 +265,8 @@ static RowAddends random_addends(Memory &memory, std::vector<u64> &lists, u64 nu
     if (!has_starts) return made;
     made.first_start = (u32)lists.size();
     if (starts.size() % 2) starts.push_back(0);
-    for (size_t n = 0; n < starts.size(); n += 2) lists.push_back(starts[n] | (u64)starts[n + 1] << 32);
+    for (size_t n = 0; n < starts.size(); n += 2)
+        lists.push_back(starts[n] | (u64)starts[n + 1] << 32);
     return made;
 }
 
@@ -274,8 +284,10 @@ static void fuzz_sum_rows(Kernel kernel, u64 size) {
         u32 unit = random_unit(size, beyond);
         RowCut cut = random_cut(unit, batch.num_tiles);
         u64 row_bytes = cut.num_units * unit * size, place = beyond * size % 16;
-        RowAddends addends = random_addends(batch.memory, batch.list, cut.num_rows, row_bytes, place);
-        batch.jobs.push_back({first_tile, cut, addends, batch.memory.range(cut.num_rows * row_bytes, place)});
+        RowAddends addends =
+            random_addends(batch.memory, batch.list, cut.num_rows, row_bytes, place);
+        batch.jobs.push_back(
+            {first_tile, cut, addends, batch.memory.range(cut.num_rows * row_bytes, place)});
     }
     batch.run({kernel});
 }
@@ -288,8 +300,10 @@ static void fuzz_scatter_rows() {
         RowCut cut = random_cut(unit, batch.num_tiles);
         u64 row_bytes = cut.num_units * unit;
         std::vector<u64> indices = random_indices(below(cut.num_rows + 1));
-        while (indices.size() > 1 && indices[indices.size() - 2] >= cut.num_rows) indices.pop_back();
-        u64 number = indices.size() - 1, rows = batch.memory.range(number * row_bytes, below(3) * unit);
+        while (indices.size() > 1 && indices[indices.size() - 2] >= cut.num_rows)
+            indices.pop_back();
+        u64 number = indices.size() - 1,
+            rows = batch.memory.range(number * row_bytes, below(3) * unit);
         u64 dst = batch.memory.range(cut.num_rows * row_bytes, below(3) * unit);
         batch.jobs.push_back({first_tile, cut, rows, dst, (u32)batch.list.size(), (u32)number});
         batch.list.insert(batch.list.end(), indices.begin(), indices.end() - 1);
@@ -310,14 +324,18 @@ static void fuzz_update_rows(const std::vector<Kernel> &kernels, u32 num_states,
         u32 unit = random_unit(size, beyond);
         job.cut = random_cut(unit, batch.num_tiles);
         u64 row_len = job.cut.num_units * unit;
-        job.addends = random_addends(memory, batch.list, job.cut.num_rows, row_len * size, beyond * size % 16);
+        job.addends = random_addends(memory, batch.list, job.cut.num_rows, row_len * size,
+                                     beyond * size % 16);
         std::vector<u64> indices = random_indices(job.cut.num_rows);
-        auto range = [&](u64 of) { return memory.range(indices.back() * row_len * of, beyond * of % 16); };
+        auto range = [&](u64 of) {
+            return memory.range(indices.back() * row_len * of, beyond * of % 16);
+        };
         job.weight = range(size);
         u32 num_masters = IsHalf<T>::VALUE ? 1 : 0;
         for (u32 n = 0; n < num_states + num_masters; n++)
-            job.states[n] =
-                is_rowwise && n >= num_masters ? memory.range(indices.back() * number, 0) : range(number);
+            job.states[n] = is_rowwise && n >= num_masters
+                                ? memory.range(indices.back() * number, 0)
+                                : range(number);
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
         job.first_index = (u32)batch.list.size();
         batch.list.insert(batch.list.end(), indices.begin(), indices.end() - 1);
@@ -358,19 +376,23 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
 #define FUZZ_SUM(name, T, ...) fuzz_fan(kv_sum_##name, sizeof(T));
 #define FUZZ_SUM_ROWS(name, T, ...) fuzz_sum_rows(kv_sum_rows_##name, sizeof(T));
 #define FUZZ_CAST(from, From, to, To) fuzz_cast(kv_cast_##from##_##to, sizeof(From), sizeof(To));
-#define FUZZ_OPERATIONS(name, T, ...) fuzz_operations(kv_binary_##name, kv_unary_##name, kv_clip_##name, sizeof(T));
+#define FUZZ_OPERATIONS(name, T, ...)                                                              \
+    fuzz_operations(kv_binary_##name, kv_unary_##name, kv_clip_##name, sizeof(T));
 #define FUZZ_NUMBER(name, T, ...) fuzz_number(kv_fill_##name, kv_any_zero_##name, sizeof(T));
-#define FUZZ_CODES(name, T, ...)                                                                                       \
-    fuzz_codes<T, TwoBits>(kv_quantize_2bit_##name, kv_dequantize_2bit_##name);                                        \
+#define FUZZ_CODES(name, T, ...)                                                                   \
+    fuzz_codes<T, TwoBits>(kv_quantize_2bit_##name, kv_dequantize_2bit_##name);                    \
     fuzz_codes<T, OneBit>(kv_quantize_1bit_##name, kv_dequantize_1bit_##name);
 #define FUZZ_UPDATE(Step) KV_FLOATS(FUZZ_UPDATE_OF, Step)
 #define FUZZ_UPDATE_OF(name, T, Step) fuzz_update<T>(kv_##Step##_##name, Step::STATES);
 #define FUZZ_UPDATE_ROWS(Step) KV_FLOATS(FUZZ_UPDATE_ROWS_OF, Step)
-#define FUZZ_UPDATE_ROWS_OF(name, T, Step) fuzz_update_rows<T>({kv_rows_##Step##_##name}, Step::STATES, false);
+#define FUZZ_UPDATE_ROWS_OF(name, T, Step)                                                         \
+    fuzz_update_rows<T>({kv_rows_##Step##_##name}, Step::STATES, false);
 #define FUZZ_ROWWISE(Step) KV_FLOATS(FUZZ_ROWWISE_OF, Step)
-#define FUZZ_ROWWISE_OF(name, T, Step)                                                                                 \
-    fuzz_update_rows<T>({kv_row_states_##Step##_##name, kv_rowwise_##Step##_##name}, Step::STATES, true);
-#define FUZZ_MEASURE(name, T, what, num_states) fuzz_measure<T>(kv_measure_##what##_##name, num_states);
+#define FUZZ_ROWWISE_OF(name, T, Step)                                                             \
+    fuzz_update_rows<T>({kv_row_states_##Step##_##name, kv_rowwise_##Step##_##name}, Step::STATES, \
+                        true);
+#define FUZZ_MEASURE(name, T, what, num_states)                                                    \
+    fuzz_measure<T>(kv_measure_##what##_##name, num_states);
 #define FUZZ_MEASURE_STEP(Step) KV_FLOATS(FUZZ_MEASURE, Step, Step::STATES)
 
 int main(int, char **arguments) {

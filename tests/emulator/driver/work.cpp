@@ -47,7 +47,7 @@ static std::shared_ptr<Stream> needed_for(const Mark &mark) {
     std::shared_ptr<Stream> stream = mark.stream;
     // Work waits only for work that was enqueued before it, so this loop ends.
     for (;;) {
-        if (stream->works.empty()) die("deadlock: somebody waits for what nobody will do");
+        if (stream->works.empty()) die("deadlock: a stream waits for work that was not enqueued");
         const Mark &after = stream->works.front().after;
         if (after.is_reached()) return stream;
         stream = after.stream;
