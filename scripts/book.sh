@@ -1,7 +1,7 @@
 #!/bin/sh
-# book.sh   builds the manual in target/book: the pages of docs/, a page for each Clojure namespace, and
-# the API pages of Rust and Java. mdBook is the Rust project's own builder of manuals; it is compiled
-# into target/mdbook without its web server.
+# book.sh   builds the manual in target/book: the pages of docs/, a page for each Clojure namespace,
+# and the API pages of Rust and Java. mdBook is the Rust project's own builder of manuals; it is
+# compiled into target/mdbook without its web server.
 set -eu
 cd "$(dirname "$0")/.."
 
