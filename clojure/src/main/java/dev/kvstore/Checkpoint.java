@@ -10,10 +10,10 @@ import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * A checkpoint that is written in the background, while the program goes on using the store. This
- * future completes when the file is in place and has reached the disk. If writing fails, the future
- * completes with a {@link KVStoreException}, and an existing file at that path is unchanged, unless
- * the message says that the new file is in place.
+ * A checkpoint that is written in the background, while the program continues to use the store.
+ * This future completes when the file is in place and has reached the disk. If writing fails, the
+ * future completes with a {@link KVStoreException}, and an existing file at that path is unchanged,
+ * unless the message says that the new file is in place.
  *
  * <p>{@link KVStore#close} waits for the checkpoints of its store and throws a failure that the
  * program has not seen. The JVM waits for all checkpoints at exit and prints such a failure to
@@ -117,7 +117,8 @@ public final class Checkpoint extends CompletableFuture<Void> {
         KVStoreException.Code code = thrown instanceof KVStoreException exception
                 ? exception.code()
                 : KVStoreException.Code.INTERNAL;
-        String message = thrown instanceof KVStoreException ? thrown.getMessage() : thrown.toString();
+        String message =
+                thrown instanceof KVStoreException ? thrown.getMessage() : thrown.toString();
         return new KVStoreException(code, message, thrown);
     }
 

@@ -61,7 +61,11 @@ public sealed interface CombinedVerbs permits KVStore {
         NDArray[] read = Pairs.arrays(values, "values");
         NDArray[] written = Pairs.arrays(outs, "outs");
         return pushpull(
-                Pairs.repeat(key, read.length), read, Pairs.repeat(key, written.length), written, 0);
+                Pairs.repeat(key, read.length),
+                read,
+                Pairs.repeat(key, written.length),
+                written,
+                0);
     }
 
     /**

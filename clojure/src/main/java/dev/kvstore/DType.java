@@ -79,7 +79,9 @@ public enum DType {
      * Returns the size of {@code size} elements in bytes, or {@code Long.MAX_VALUE} on overflow.
      */
     long inBytes(long size) {
-        return Math.multiplyHigh(size, numBytes) == 0 && size * numBytes >= 0 ? size * numBytes : Long.MAX_VALUE;
+        return Math.multiplyHigh(size, numBytes) == 0 && size * numBytes >= 0
+                ? size * numBytes
+                : Long.MAX_VALUE;
     }
 
     /**
@@ -124,6 +126,8 @@ public enum DType {
         }
         throw KVStoreException.invalidArgument(
                 "dtype `" + name + "` is unknown, expected one of "
-                        + Arrays.stream(VALUES).map(DType::toString).collect(Collectors.joining(", ")));
+                        + Arrays.stream(VALUES)
+                                .map(DType::toString)
+                                .collect(Collectors.joining(", ")));
     }
 }

@@ -55,23 +55,27 @@ final class ElementCopy {
      * did.
      */
     static boolean read(NDArray array, long handle, long first, float[] destination) {
-        return run(array, DType.FLOAT32, handle, first, destination.length, (source, start, position, length) ->
-                source.asFloatBuffer().get(start, destination, position, length));
+        return run(array, DType.FLOAT32, handle, first, destination.length,
+                (source, start, position, length) ->
+                        source.asFloatBuffer().get(start, destination, position, length));
     }
 
     static boolean read(NDArray array, long handle, long first, double[] destination) {
-        return run(array, DType.FLOAT64, handle, first, destination.length, (source, start, position, length) ->
-                source.asDoubleBuffer().get(start, destination, position, length));
+        return run(array, DType.FLOAT64, handle, first, destination.length,
+                (source, start, position, length) ->
+                        source.asDoubleBuffer().get(start, destination, position, length));
     }
 
     static boolean read(NDArray array, long handle, long first, int[] destination) {
-        return run(array, DType.INT32, handle, first, destination.length, (source, start, position, length) ->
-                source.asIntBuffer().get(start, destination, position, length));
+        return run(array, DType.INT32, handle, first, destination.length,
+                (source, start, position, length) ->
+                        source.asIntBuffer().get(start, destination, position, length));
     }
 
     static boolean read(NDArray array, long handle, long first, long[] destination) {
-        return run(array, DType.INT64, handle, first, destination.length, (source, start, position, length) ->
-                source.asLongBuffer().get(start, destination, position, length));
+        return run(array, DType.INT64, handle, first, destination.length,
+                (source, start, position, length) ->
+                        source.asLongBuffer().get(start, destination, position, length));
     }
 
     /** Returns all elements as a new Java array, or null if {@link #pays} returns false. */

@@ -35,8 +35,8 @@ final class HandleCleaner {
         }
     }
 
-    private static final DaemonThread THREAD =
-            new DaemonThread("kvstore-cleaner", HandleCleaner::runActions, HandleCleaner::hasEntries);
+    private static final DaemonThread THREAD = new DaemonThread(
+            "kvstore-cleaner", HandleCleaner::runActions, HandleCleaner::hasEntries);
 
     private HandleCleaner() {}
 

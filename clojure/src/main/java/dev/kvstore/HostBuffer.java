@@ -53,7 +53,8 @@ final class HostBuffer {
     private Buffer allocate(long numBytes) {
         if (numBytes > Integer.MAX_VALUE) {
             throw KVStoreException.invalidArgument(
-                    "a buffer of " + numBytes + " bytes has to be direct and in the byte order of the "
+                    "a buffer of " + numBytes
+                            + " bytes has to be direct and in the byte order of the "
                             + "machine, or smaller than 2 GiB");
         }
         ByteBuffer bytes = ByteBuffer.allocateDirect((int) numBytes).order(ByteOrder.nativeOrder());

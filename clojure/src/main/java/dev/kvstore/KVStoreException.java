@@ -167,8 +167,8 @@ public final class KVStoreException extends RuntimeException {
 
     static KVStoreException lengthMismatch(String what, long expected, long found) {
         String text = what + ": expected " + expected + ", found " + found;
-        return new KVStoreException(
-                Code.LENGTH_MISMATCH.number, text, null, Long.toString(expected), Long.toString(found));
+        return new KVStoreException(Code.LENGTH_MISMATCH.number, text, null,
+                Long.toString(expected), Long.toString(found));
     }
 
     static KVStoreException closed(String what) {

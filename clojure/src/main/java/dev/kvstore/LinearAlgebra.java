@@ -48,7 +48,7 @@ public sealed interface LinearAlgebra permits NDArray {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if this array does not have two
      *     dimensions or has no such column
      * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of column indices is not
-     *     the number of rows
+     *     the row count
      */
     default NDArray chooseElements(NDArray columns) {
         requireNonNull(columns, "columns");

@@ -330,7 +330,11 @@ public final class NDArray
             byte[] littleEndian, Shape shape, DType dtype, Context context) {
         requireNonNull(littleEndian, "littleEndian");
         return create(littleEndian.length, shape, dtype, context, () -> NativeNDArray.fromBytes(
-                littleEndian, shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
+                littleEndian,
+                shape.dimensions(),
+                dtype.code(),
+                context.kind(),
+                context.deviceId()));
     }
 
     /**
@@ -374,7 +378,9 @@ public final class NDArray
         Context context = parts.length == 0 ? Context.cpu() : parts[0].context;
         try {
             return adopt(
-                    allocate(context, numBytes, () -> NativeNDArray.concatenate(handles(parts), axis)), parts);
+                    allocate(context, numBytes,
+                            () -> NativeNDArray.concatenate(handles(parts), axis)),
+                    parts);
         } finally {
             Reference.reachabilityFence(parts);
         }

@@ -143,7 +143,8 @@ public final class NDArrayFile {
     static String name(Path file) {
         if (file.getFileSystem() != FileSystems.getDefault()) {
             throw KVStoreException.invalidArgument(
-                    file + " is in " + file.getFileSystem() + ", expected a file of the operating system");
+                    file + " is in " + file.getFileSystem()
+                            + ", expected a file of the operating system");
         }
         String name = file.toString();
         if (name.indexOf('\uFFFD') >= 0) {

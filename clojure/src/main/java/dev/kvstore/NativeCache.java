@@ -13,8 +13,8 @@ import java.util.Map;
 import java.util.zip.CRC32;
 
 /**
- * A cache of unpacked files, in folders named by their contents. Whoever can change such a file can
- * run code in this process, so a folder that other users can write to is rejected.
+ * A cache of unpacked files, in folders named by their contents. A user who can change such a file
+ * can run code in this process, so a folder that other users can write to is rejected.
  */
 final class NativeCache {
     static final String PROPERTY = "dev.kvstore.cache";

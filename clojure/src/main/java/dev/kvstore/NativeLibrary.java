@@ -52,7 +52,9 @@ final class NativeLibrary {
     /** Returns the name of this platform, which is also the folder of its library in the jar. */
     static String platform() {
         String name = System.getProperty("os.name", "unknown").toLowerCase(Locale.ROOT);
-        String os = name.startsWith("mac") ? "macos" : name.startsWith("windows") ? "windows" : name;
+        String os = name.startsWith("mac")
+                ? "macos"
+                : name.startsWith("windows") ? "windows" : name;
         String arch = System.getProperty("os.arch", "unknown");
         return os + "-" + (arch.equals("amd64") ? "x86_64" : arch);
     }
@@ -110,7 +112,8 @@ final class NativeLibrary {
             String property = System.getProperty(PROPERTY);
             if (property != null) {
                 // Do not fall back to another file: it would hide the mistake in the property.
-                return open(Path.of(property).toAbsolutePath(), "system property " + PROPERTY + ": ");
+                return open(
+                        Path.of(property).toAbsolutePath(), "system property " + PROPERTY + ": ");
             }
             byte[] content = read();
             return content != null && (openCached(content) || !isDenied && openTemporary(content));

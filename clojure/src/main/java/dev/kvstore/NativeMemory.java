@@ -65,7 +65,8 @@ public final class NativeMemory {
     private static final AtomicLong SOFT_CAP = new AtomicLong();
 
     /** The collection that has not started yet, or null. */
-    private static final AtomicReference<CompletableFuture<Void>> REQUESTED = new AtomicReference<>();
+    private static final AtomicReference<CompletableFuture<Void>> REQUESTED =
+            new AtomicReference<>();
 
     /** The collection that is running, or null. */
     private static final AtomicReference<CompletableFuture<Void>> RUNNING = new AtomicReference<>();
@@ -135,7 +136,8 @@ public final class NativeMemory {
         }
         throw new KVStoreException(
                 KVStoreException.Code.DEVICE_UNAVAILABLE,
-                "device " + context + " is not available: there are " + Context.numGpus() + " of them");
+                "device " + context + " is not available: there are "
+                        + Context.numGpus() + " of them");
     }
 
     /**
@@ -302,7 +304,8 @@ public final class NativeMemory {
     private static boolean watch(long numBytes) {
         // A default cap is never near with less than this. A configured cap may have any size.
         if (SOFT_CAP.get() == 0
-                && (CONFIGURED || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.hostLiveBytes())) {
+                && (CONFIGURED
+                        || numBytes >= LEAST_THRESHOLD / 4 - NativeRuntime.hostLiveBytes())) {
             softCap();
         }
         return SOFT_CAP.get() != 0;
@@ -432,7 +435,9 @@ public final class NativeMemory {
     private static long mostOfTheMemory() {
         NativeLibrary.load();
         long limit = NativeRuntime.memoryLimit();
-        return limit > 0 ? limit : Math.min(Runtime.getRuntime().maxMemory(), Long.MAX_VALUE / 4) / 5 * 16;
+        return limit > 0
+                ? limit
+                : Math.min(Runtime.getRuntime().maxMemory(), Long.MAX_VALUE / 4) / 5 * 16;
     }
 
     static long parseSize(String text) {
@@ -442,7 +447,8 @@ public final class NativeMemory {
                 : "kmg".indexOf(Character.toLowerCase(digits.charAt(digits.length() - 1)));
         int shift = suffix < 0 ? 0 : 10 * (suffix + 1);
         try {
-            long number = Long.parseLong(suffix < 0 ? digits : digits.substring(0, digits.length() - 1));
+            long number =
+                    Long.parseLong(suffix < 0 ? digits : digits.substring(0, digits.length() - 1));
             if (number > 0 && number <= Long.MAX_VALUE >> shift) {
                 return number << shift;
             }

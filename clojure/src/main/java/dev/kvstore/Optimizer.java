@@ -123,7 +123,8 @@ public final class Optimizer extends OptimizerFactories {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the hyper-parameter is a number
      */
     public Optimizer with(String hyperParameter, boolean value) {
-        return with(hyperParameter, number(requireNonNull(hyperParameter, "hyperParameter"), value));
+        return with(
+                hyperParameter, number(requireNonNull(hyperParameter, "hyperParameter"), value));
     }
 
     /**
@@ -151,8 +152,8 @@ public final class Optimizer extends OptimizerFactories {
         }
         throw KVStoreException.invalidArgument(
                 "hyper-parameter `" + hyperParameter + "`: expected "
-                        + (isFlag(hyperParameter) ? "true, false, 0 or 1" : "a number") + ", found " + value + " ("
-                        + value.getClass().getName() + ")");
+                        + (isFlag(hyperParameter) ? "true, false, 0 or 1" : "a number")
+                        + ", found " + value + " (" + value.getClass().getName() + ")");
     }
 
     /** Returns the values by canonical name. */
@@ -165,7 +166,8 @@ public final class Optimizer extends OptimizerFactories {
             if (other != null) {
                 throw KVStoreException.invalidArgument(
                         "`" + other + "` and `" + name
-                                + "` name the same hyper-parameter: expected one of them, found both");
+                                + "` name the same hyper-parameter: "
+                                + "expected one of them, found both");
             }
             values.put(canonicalName(name), number(name, entry.getValue()));
         }
@@ -263,7 +265,8 @@ public final class Optimizer extends OptimizerFactories {
             // The size of the weight is an estimate. Only the native library knows the size of the
             // state.
             NativeMemory.allocate(weight.context(), weight.numBytes(), () -> {
-                run(optimizer -> state[0] = NativeOptimizer.createState(optimizer, weight.handle()));
+                run(optimizer ->
+                        state[0] = NativeOptimizer.createState(optimizer, weight.handle()));
                 return state;
             });
             return new OptimizerState(state[0]);
@@ -344,7 +347,8 @@ public final class Optimizer extends OptimizerFactories {
 
     static double[] values(Map<String, ? extends Number> map) {
         return map.entrySet().stream()
-                .mapToDouble(entry -> requireNonNull(entry.getValue(), entry.getKey()).doubleValue())
+                .mapToDouble(
+                        entry -> requireNonNull(entry.getValue(), entry.getKey()).doubleValue())
                 .toArray();
     }
 
@@ -366,6 +370,8 @@ public final class Optimizer extends OptimizerFactories {
 
     @Override
     public String toString() {
-        return scheduler == null ? name + hyperParameters : name + hyperParameters + " " + scheduler;
+        return scheduler == null
+                ? name + hyperParameters
+                : name + hyperParameters + " " + scheduler;
     }
 }

@@ -17,7 +17,8 @@ final class PendingCheckpoints {
     /** The checkpoints of this JVM. */
     private static final PendingCheckpoints ALL = new PendingCheckpoints();
 
-    private static final Thread HOOK = new Thread(PendingCheckpoints::atExit, "kvstore-checkpoints");
+    private static final Thread HOOK =
+            new Thread(PendingCheckpoints::atExit, "kvstore-checkpoints");
 
     private static volatile boolean hasHook;
 
@@ -93,7 +94,8 @@ final class PendingCheckpoints {
         // The native library reports checkpoints whose Java thread could not be started.
         for (String failure : NativeCheckpoint.finish()) {
             System.err.println(
-                    "kvstore: a checkpoint failed, and the program did not wait for it: " + failure);
+                    "kvstore: a checkpoint failed, and the program did not wait for it: "
+                            + failure);
         }
     }
 }

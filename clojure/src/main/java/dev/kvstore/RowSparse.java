@@ -65,7 +65,7 @@ public final class RowSparse implements Value {
      * @return a float32 value on {@code cpu(0)}
      * @throws KVStoreException see {@link #of(NDArray, long[], Shape)}
      * @throws KVStoreException with {@code LENGTH_MISMATCH} if the number of elements does not
-     *     match the number of rows
+     *     match the row count
      */
     public static RowSparse of(float[] rows, long[] indices, Shape shape) {
         requireNonNull(indices, "indices");
@@ -207,7 +207,8 @@ public final class RowSparse implements Value {
     public NDArray toDense() {
         try {
             long numBytes = dtype.inBytes(shape.product());
-            return NDArray.adoptAll(allocate(context, numBytes, () -> NativeRowSparse.toDense(handle())))[0];
+            return NDArray.adoptAll(
+                    allocate(context, numBytes, () -> NativeRowSparse.toDense(handle())))[0];
         } finally {
             Reference.reachabilityFence(this);
         }
@@ -233,7 +234,7 @@ public final class RowSparse implements Value {
     }
 
     /**
-     * Returns the number of rows, data type, shape and device.
+     * Returns the row count, data type, shape and device.
      *
      * @return for example {@code RowSparse[2 rows of float32 (1000,2) cpu(0)]}
      */

@@ -50,7 +50,8 @@ public final class Shape {
         for (long dimension : dimensions) {
             if (dimension < 0) {
                 throw KVStoreException.invalidArgument(
-                        "shape " + describe(dimensions) + " has the negative dimension " + dimension);
+                        "shape " + describe(dimensions)
+                                + " has the negative dimension " + dimension);
             }
             // The other dimensions of an empty array may overflow, because its product is 0 anyway.
             if (dimension == 0) {

@@ -81,7 +81,10 @@ class BufferTest {
             assertTrue(buffer.isReadOnly());
             assertThrows(ReadOnlyBufferException.class, () -> buffer.put(0, (byte) 1));
             assertThrows(ReadOnlyBufferException.class,
-                    () -> buffer.duplicate().order(ByteOrder.nativeOrder()).asFloatBuffer().put(0, 1));
+                    () -> buffer.duplicate()
+                            .order(ByteOrder.nativeOrder())
+                            .asFloatBuffer()
+                            .put(0, 1));
         }
     }
 
@@ -112,7 +115,8 @@ class BufferTest {
         List<FloatBuffer> buffers = new ArrayList<>();
         for (int i = 0; i < 16; i++) {
             try (NDArray array = NDArray.full(Shape.of(length), i)) {
-                buffers.add(array.asBuffer().slice().order(ByteOrder.nativeOrder()).asFloatBuffer());
+                buffers.add(
+                        array.asBuffer().slice().order(ByteOrder.nativeOrder()).asFloatBuffer());
             }
         }
         for (int round = 0; round < 5; round++) {
@@ -178,7 +182,8 @@ class BufferTest {
         ByteBuffer swapped = ByteBuffer.allocateDirect(64).order(ByteOrder.BIG_ENDIAN);
         ByteBuffer unaligned = direct(65).position(1).slice().order(ByteOrder.nativeOrder());
         return Stream.of(
-                FloatBuffer.allocate(8), direct(32).asFloatBuffer(), swapped.duplicate().asFloatBuffer(),
+                FloatBuffer.allocate(8), direct(32).asFloatBuffer(),
+                swapped.duplicate().asFloatBuffer(),
                 DoubleBuffer.allocate(8), direct(64).asDoubleBuffer(), swapped.asDoubleBuffer(),
                 IntBuffer.allocate(8), direct(32).asIntBuffer(), swapped.asIntBuffer(),
                 LongBuffer.allocate(8), direct(64).asLongBuffer(), swapped.asLongBuffer(),
@@ -208,7 +213,8 @@ class BufferTest {
     @EnumSource
     void byteBuffersAreReadAndWritten(DType dtype) {
         int size = 6 * dtype.numBytes();
-        for (ByteBuffer buffer : List.of(direct(size), ByteBuffer.allocate(size).order(ByteOrder.nativeOrder()))) {
+        for (ByteBuffer buffer :
+                List.of(direct(size), ByteBuffer.allocate(size).order(ByteOrder.nativeOrder()))) {
             try (NDArray array = NDArray.of(NUMBERS, Shape.of(6), dtype, Context.cpu())) {
                 array.read(0, buffer);
                 try (NDArray copy = NDArray.of(buffer, array.shape(), dtype, Context.cpu())) {
@@ -226,7 +232,8 @@ class BufferTest {
             FloatBuffer floats = direct(40).asFloatBuffer();
             array.read(2, floats.position(3).limit(5));
             assertArrayEquals(
-                    new float[] {0, 0, 0, 3, 4, 0, 0, 0, 0, 0}, values(floats.position(0).limit(10)));
+                    new float[] {0, 0, 0, 3, 4, 0, 0, 0, 0, 0},
+                    values(floats.position(0).limit(10)));
             array.read(6, floats.limit(0));
             Expect.code(INVALID_ARGUMENT, () -> array.read(5, floats.limit(2)));
         }

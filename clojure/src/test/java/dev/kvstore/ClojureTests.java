@@ -101,7 +101,8 @@ class ClojureTests {
         // JUnit would report a container without tests as a passed test.
         return tests.isEmpty()
                 ? Stream.empty()
-                : Stream.of(DynamicContainer.dynamicContainer(name, tests.stream().map(ClojureTests::test)));
+                : Stream.of(DynamicContainer.dynamicContainer(
+                        name, tests.stream().map(ClojureTests::test)));
     }
 
     private static void load(Object namespace) {

@@ -68,7 +68,8 @@ class DependenciesTest {
         Expect.theSame(List.of(), a.slice(0, 1).dependencies());
         Expect.theSame(List.of(), a.reshape(2, 1).dependencies());
         Expect.theSame(List.of(), a.addInPlace(b).dependencies());
-        Expect.theSame(List.of(), NDArray.of(new byte[2], a.shape(), a.dtype(), a.context()).dependencies());
+        Expect.theSame(List.of(),
+                NDArray.of(new byte[2], a.shape(), a.dtype(), a.context()).dependencies());
     }
 
     @Test
@@ -76,8 +77,9 @@ class DependenciesTest {
         NDArray a = NDArray.ones(Shape.of(2, 2));
         NDArray b = NDArray.ones(Shape.of(2, 2));
         for (NDArray one : List.of(
-                a.apply(UnaryOp.EXP), a.reduce(Reduction.SUM), a.clip(0, 1), a.transpose(), a.copy(),
-                a.argmaxChannel(), a.asType(DType.INT32), a.add(1), a.asContext(Context.cpu(1)))) {
+                a.apply(UnaryOp.EXP), a.reduce(Reduction.SUM), a.clip(0, 1), a.transpose(),
+                a.copy(), a.argmaxChannel(), a.asType(DType.INT32), a.add(1),
+                a.asContext(Context.cpu(1)))) {
             Expect.theSame(List.of(a), one.dependencies());
         }
         Expect.theSame(List.of(a, b), a.dot(b).dependencies());

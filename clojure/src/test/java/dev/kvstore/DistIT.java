@@ -39,7 +39,8 @@ class DistIT {
     /** A launcher that starts both ranks on this machine. */
     enum Mpi {
         OPEN_MPI(
-                "mpirun.openmpi --oversubscribe --allow-run-as-root --mca btl tcp,self --mca btl_tcp_if_include lo",
+                "mpirun.openmpi --oversubscribe --allow-run-as-root "
+                        + "--mca btl tcp,self --mca btl_tcp_if_include lo",
                 "openmpi-bin",
                 true),
         MPICH("mpirun.mpich", "mpich", false);
@@ -88,13 +89,15 @@ class DistIT {
 
     /** Runs a Java program with only the jar on the class path. */
     private static ChildJvm.Result runJava(ChildJvm jvm, String program) throws Exception {
-        Path tests = Path.of(DistJob.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+        Path tests =
+                Path.of(DistJob.class.getProtectionDomain().getCodeSource().getLocation().toURI());
         String classPath = System.getProperty("kvstore.jar") + File.pathSeparator + tests;
         return jvm.run(classPath, DistJob.class.getName(), program);
     }
 
     private static ChildJvm.Result runClojure(ChildJvm jvm, String program) throws Exception {
-        return jvm.run(System.getProperty("java.class.path"), "clojure.main", "-m", "dev.kvstore.dist-job", program);
+        return jvm.run(System.getProperty("java.class.path"), "clojure.main", "-m",
+                "dev.kvstore.dist-job", program);
     }
 
     /** Asserts that both ranks have finished and the launcher reported no error. */
@@ -162,7 +165,8 @@ class DistIT {
                 .toList();
         assertEquals(NUM_RANKS, ranks.size(), job.output());
         for (long rank : ranks) {
-            ProcessHandle.of(rank).ifPresent(process -> process.onExit().orTimeout(30, TimeUnit.SECONDS).join());
+            ProcessHandle.of(rank).ifPresent(
+                    process -> process.onExit().orTimeout(30, TimeUnit.SECONDS).join());
         }
     }
 

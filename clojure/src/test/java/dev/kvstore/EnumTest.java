@@ -34,7 +34,8 @@ class EnumTest {
         Map<String, Integer> expected = new TreeMap<>();
         for (int i = 0; i < names.length; i++) {
             String[] parts = names[i].split("\\.");
-            String constant = parts[1].replaceAll("(?<=[a-z])(?=[A-Z])", "_").toUpperCase(Locale.ROOT);
+            String constant =
+                    parts[1].replaceAll("(?<=[a-z])(?=[A-Z])", "_").toUpperCase(Locale.ROOT);
             expected.put(parts[0] + "." + constant, numbers[i]);
         }
         return expected;
@@ -57,7 +58,8 @@ class EnumTest {
         add("OnExisting", OnExisting.values(), onExisting -> onExisting.code);
         add("BufferKind", HostBuffer.Kind.values(), kind -> kind.code);
         add("DeviceKind", Context.Kind.values(), kind -> kind.code);
-        add("DistributionKind", NativeRandom.Distribution.values(), distribution -> distribution.code);
+        add("DistributionKind", NativeRandom.Distribution.values(),
+                distribution -> distribution.code);
         add("ScheduleKind", LrScheduler.Kind.values(), kind -> kind.code);
         add("Warmup", LrScheduler.Warmup.values(), mode -> mode.code);
         assertEquals(ofTheNativeLibrary(), found);

@@ -193,14 +193,18 @@ final class FailedAllocations {
         List<NDArray> values = arrays(NUM_KEYS, 2);
         KVStore stepped = store().setOptimizer(Optimizer.sgd().with("momentum", 0.9));
         stepped.push(KEYS, values);
-        calls.put("push to an optimizer", change(stepped, List.of(), () -> stepped.push(KEYS, values)));
+        calls.put("push to an optimizer",
+                change(stepped, List.of(), () -> stepped.push(KEYS, values)));
         KVStore compressed = store().setGradientCompression("2bit", 0.5);
-        calls.put("push with compression", change(compressed, List.of(), () -> compressed.push(KEYS, values)));
+        calls.put("push with compression",
+                change(compressed, List.of(), () -> compressed.push(KEYS, values)));
         KVStore clipped = store().setClipGlobalNorm(0.5);
-        calls.put("push with a bound of the norm", change(clipped, List.of(), () -> clipped.push(KEYS, values)));
+        calls.put("push with a bound of the norm",
+                change(clipped, List.of(), () -> clipped.push(KEYS, values)));
         KVStore layerwise = store().setOptimizer(Optimizer.lamb());
         layerwise.push(KEYS, values);
-        calls.put("push to a layer-wise optimizer", change(layerwise, List.of(), () -> layerwise.push(KEYS, values)));
+        calls.put("push to a layer-wise optimizer",
+                change(layerwise, List.of(), () -> layerwise.push(KEYS, values)));
         calls.put("snapshot", read(stepped::snapshot));
         Snapshot before = stepped.snapshot();
         calls.put("rollback", change(stepped, List.of(), () -> stepped.rollback(before)));
@@ -227,12 +231,15 @@ final class FailedAllocations {
         Arrays.fill(ones, 1);
         double[] twos = new double[LONG];
         Arrays.fill(twos, 2);
-        calls.put("new floats", new Call(() -> array.set(ones) == null, isZero, () -> array.set(0)));
-        calls.put("new converted numbers", new Call(() -> array.set(twos) == null, isZero, () -> array.set(0)));
+        calls.put("new floats",
+                new Call(() -> array.set(ones) == null, isZero, () -> array.set(0)));
+        calls.put("new converted numbers",
+                new Call(() -> array.set(twos) == null, isZero, () -> array.set(0)));
         long[] indices = IntStream.range(0, LONG).asLongStream().toArray();
         NDArray column = array.reshape(LONG, 1);
         calls.put("rows", read(() -> RowSparse.of(column, indices, Shape.of(LONG, 1))));
-        calls.put("rows in any order", read(() -> RowSparse.fromIds(column, indices, Shape.of(LONG, 1))));
+        calls.put("rows in any order",
+                read(() -> RowSparse.fromIds(column, indices, Shape.of(LONG, 1))));
         RowSparse rows = RowSparse.of(column, indices, Shape.of(LONG, 1));
         calls.put("a row-sparse value", read(rows::toDense));
     }
@@ -267,7 +274,8 @@ final class FailedAllocations {
             store.saveOptimizerStates(states);
             return null;
         }));
-        calls.put("states of a file", change(store, List.of(), () -> store.loadOptimizerStates(states)));
+        calls.put("states of a file",
+                change(store, List.of(), () -> store.loadOptimizerStates(states)));
         calls.put("restore", change(store, List.of(), () -> store.restore(checkpoint)));
         calls.put("a snapshot of a file", read(() -> Snapshot.read(checkpoint)));
         // Files are deleted in reverse order, so the folder is first.

@@ -37,7 +37,8 @@ class FailedAllocationsTest {
 
     /** Builds the library to preload, or skips the test and prints the reason. */
     private String library() throws IOException, InterruptedException {
-        Path script = Path.of(System.getProperty("basedir", ""), "..", "tests", "failing-malloc", "build.sh");
+        Path script = Path.of(
+                System.getProperty("basedir", ""), "..", "tests", "failing-malloc", "build.sh");
         String reason = "the failing malloc replaces the one of glibc on Linux";
         boolean isLinux = System.getProperty("os.name").equals("Linux");
         if (!isLinux) {

@@ -18,7 +18,8 @@ class FullHeapTest {
     @ParameterizedTest
     @ValueSource(strings = {"-XX:+UseG1GC", "-XX:+UseSerialGC"})
     void aFullHeapThrowsAndLeaksNothing(String collector) throws Exception {
-        ChildJvm.Result result = new ChildJvm("-Xmx24m", collector, NO_TIME_LIMIT).run(FillsTheHeap.class);
+        ChildJvm.Result result =
+                new ChildJvm("-Xmx24m", collector, NO_TIME_LIMIT).run(FillsTheHeap.class);
         assertEquals("OutOfMemoryError\n25000\n0 bytes\n", result.output());
         assertEquals(0, result.status());
     }

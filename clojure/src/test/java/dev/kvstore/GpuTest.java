@@ -123,7 +123,8 @@ class GpuTest {
                 NDArray.zeros(two, DType.FLOAT32, GPU).set(bytes),
                 NDArray.zeros(two, DType.FLOAT32, GPU).set(new long[] {7, 8}),
                 NDArray.zeros(two, DType.FLOAT32, GPU).set(new float[] {7, 8}),
-                NDArray.zeros(two, DType.FLOAT32, GPU).set(DoubleBuffer.wrap(new double[] {7, 8})))) {
+                NDArray.zeros(two, DType.FLOAT32, GPU)
+                        .set(DoubleBuffer.wrap(new double[] {7, 8})))) {
             assertEquals(GPU, array.context());
             assertArrayEquals(new float[] {7, 8}, array.toFloats());
             array.close();
@@ -164,7 +165,8 @@ class GpuTest {
             byte[] low = new byte[1];
             array.read(1, low);
             assertArrayEquals(new byte[] {-2}, low);
-            FloatBuffer direct = ByteBuffer.allocateDirect(16).order(ByteOrder.nativeOrder()).asFloatBuffer();
+            FloatBuffer direct =
+                    ByteBuffer.allocateDirect(16).order(ByteOrder.nativeOrder()).asFloatBuffer();
             array.read(1, direct.position(1));
             assertEquals(4.5f, direct.get(3));
             DoubleBuffer doubles = DoubleBuffer.allocate(2);
@@ -195,7 +197,9 @@ class GpuTest {
 
     @Test
     void viewsShareTheirElements() {
-        try (NDArray array = matrix(); NDArray rows = array.slice(1, 2); NDArray flat = array.reshape(6)) {
+        try (NDArray array = matrix();
+                NDArray rows = array.slice(1, 2);
+                NDArray flat = array.reshape(6)) {
             rows.set(new float[] {7, 8, 9});
             flat.addInPlace(1);
             assertArrayEquals(new float[] {2, -1, 4, 8, 9, 10}, array.toFloats());
@@ -209,21 +213,26 @@ class GpuTest {
         try (NDArray host = NDArray.of(NUMBERS, MATRIX); NDArray there = matrix()) {
             // The bits of NaN depend on the processor.
             for (UnaryOp op : UnaryOp.values()) {
-                assertArrayEquals(host.apply(op).toFloats(), there.apply(op).toFloats(), op.toString());
+                assertArrayEquals(
+                        host.apply(op).toFloats(), there.apply(op).toFloats(), op.toString());
             }
             for (BinaryOp op : BinaryOp.values()) {
-                assertArrayEquals(host.apply(op, host).toFloats(), there.apply(op, there).toFloats(), op.toString());
+                assertArrayEquals(host.apply(op, host).toFloats(),
+                        there.apply(op, there).toFloats(), op.toString());
             }
             for (Reduction op : Reduction.values()) {
-                assertArrayEquals(host.reduce(op).toBytes(), there.reduce(op).toBytes(), op.toString());
+                assertArrayEquals(
+                        host.reduce(op).toBytes(), there.reduce(op).toBytes(), op.toString());
             }
-            assertArrayEquals(host.dot(host.transpose()).toBytes(), there.dot(there.transpose()).toBytes());
+            assertArrayEquals(
+                    host.dot(host.transpose()).toBytes(), there.dot(there.transpose()).toBytes());
             assertArrayEquals(host.argmaxChannel().toBytes(), there.argmaxChannel().toBytes());
             assertArrayEquals(host.clip(0, 4).toBytes(), there.clip(0, 4).toBytes());
             assertArrayEquals(
                     NDArray.concatenate(List.of(host, host), 1).toBytes(),
                     NDArray.concatenate(List.of(there, there), 1).toBytes());
-            assertArrayEquals(host.asType(DType.FLOAT16).toBytes(), there.asType(DType.FLOAT16).toBytes());
+            assertArrayEquals(
+                    host.asType(DType.FLOAT16).toBytes(), there.asType(DType.FLOAT16).toBytes());
         }
     }
 
@@ -271,9 +280,11 @@ class GpuTest {
     @ParameterizedTest
     @ValueSource(strings = {"local", "device"})
     void valuesOfAllDevicesAreSummed(String kind) {
-        try (KVStore store = KVStore.create(kind); NDArray out = NDArray.zeros(Shape.of(2), DType.FLOAT32, last())) {
+        try (KVStore store = KVStore.create(kind);
+                NDArray out = NDArray.zeros(Shape.of(2), DType.FLOAT32, last())) {
             store.init("w", of(GPU, 0, 0));
-            store.push("w", List.of(of(GPU, 1, 2), of(last(), 10, 20), of(Context.cpu(), 100, 200)));
+            store.push("w",
+                    List.of(of(GPU, 1, 2), of(last(), 10, 20), of(Context.cpu(), 100, 200)));
             NDArray host = NDArray.zeros(Shape.of(2));
             store.pull("w", List.of(out, host));
             assertArrayEquals(new float[] {111, 222}, out.toFloats());
@@ -292,13 +303,15 @@ class GpuTest {
     @ValueSource(strings = {"local", "device"})
     void everyOptimizerGivesTheResultOfTheHost(String kind) {
         for (Optimizer optimizer : List.of(
-                Optimizer.sgd().learningRate(0.1).momentum(0.9), Optimizer.adam(), Optimizer.of("rmsprop"),
-                Optimizer.of("ftrl"), Optimizer.of("sgld"))) {
+                Optimizer.sgd().learningRate(0.1).momentum(0.9), Optimizer.adam(),
+                Optimizer.of("rmsprop"), Optimizer.of("ftrl"), Optimizer.of("sgld"))) {
             try (KVStore host = KVStore.create("local"); KVStore there = KVStore.create(kind)) {
                 host.init("w", of(Context.cpu(), 1, 2, 3)).setOptimizer(optimizer);
                 there.init("w", of(GPU, 1, 2, 3)).setOptimizer(optimizer);
                 for (int step = 1; step <= 3; step++) {
-                    host.push("w", List.of(of(Context.cpu(), step, -1, 0.3f), of(Context.cpu(), 0.1f, step, 1)));
+                    host.push("w",
+                            List.of(of(Context.cpu(), step, -1, 0.3f),
+                                    of(Context.cpu(), 0.1f, step, 1)));
                     there.push("w", List.of(of(GPU, step, -1, 0.3f), of(last(), 0.1f, step, 1)));
                     assertArrayEquals(pulled(host, "w"), pulled(there, "w"), optimizer.toString());
                 }
@@ -326,7 +339,8 @@ class GpuTest {
                 stored.set(0);
                 throw thrown;
             });
-            assertSame(thrown, assertThrows(RuntimeException.class, () -> store.push("w", of(GPU, 1, 1))));
+            assertSame(thrown,
+                    assertThrows(RuntimeException.class, () -> store.push("w", of(GPU, 1, 1))));
             assertArrayEquals(new float[] {3, 6}, pulled(store, "w"));
         }
     }
@@ -406,7 +420,8 @@ class GpuTest {
         NDArray host = of(Context.cpu(), 1, 2);
         NDArray there = of(GPU, 1, 2);
         Optimizer adam = Optimizer.adam();
-        try (OptimizerState hostState = adam.createState(host); OptimizerState state = adam.createState(there)) {
+        try (OptimizerState hostState = adam.createState(host);
+                OptimizerState state = adam.createState(there)) {
             adam.update("w", host, of(Context.cpu(), 3, 4), hostState);
             adam.update("w", there, of(GPU, 3, 4), state);
             assertArrayEquals(host.toFloats(), there.toFloats());
@@ -429,7 +444,8 @@ class GpuTest {
         try (NDArray array = NDArray.zeros(Shape.of(length), DType.UINT8, GPU)) {
             assertEquals(before.liveBytes() + array.size(), NativeMemory.device(GPU).liveBytes());
             assertTrue(NativeMemory.device(Context.cpu()).liveBytes() < host + length);
-            assertTrue(Doctor.report().get("memory of gpu 0").contains(" in use, "), Doctor.report().toString());
+            assertTrue(Doctor.report().get("memory of gpu 0").contains(" in use, "),
+                    Doctor.report().toString());
         }
         NativeMemory.trim();
         assertEquals(0, NativeMemory.device(GPU).pooledBytes());
@@ -449,7 +465,8 @@ class GpuTest {
     void aGpuThatDoesNotExistThrows() {
         Context none = Context.gpu(Context.numGpus());
         Expect.code(DEVICE_UNAVAILABLE, () -> NDArray.zeros(MATRIX, DType.FLOAT32, none));
-        KVStoreException exception = Expect.code(DEVICE_UNAVAILABLE, () -> NativeMemory.device(none));
+        KVStoreException exception =
+                Expect.code(DEVICE_UNAVAILABLE, () -> NativeMemory.device(none));
         assertTrue(exception.getMessage().contains(none.toString()), exception.getMessage());
         try (NDArray array = matrix()) {
             Expect.code(DEVICE_UNAVAILABLE, () -> array.asContext(none));
@@ -470,7 +487,8 @@ class GpuTest {
             for (int i = 0; i < 10; i++) {
                 arrays.add(NDArray.zeros(shape, DType.UINT8, GPU));
             }
-            Expect.code(OUT_OF_MEMORY, () -> NDArray.zeros(Shape.of(5 << 20), DType.UINT8, Context.cpu()));
+            Expect.code(OUT_OF_MEMORY,
+                    () -> NDArray.zeros(Shape.of(5 << 20), DType.UINT8, Context.cpu()));
             NDArray.zeros(shape, DType.UINT8, Context.cpu()).close();
         } finally {
             arrays.forEach(NDArray::close);

@@ -297,7 +297,8 @@ class KVStoreTest {
     @Test
     void anInvalidOptimizerIsRejected() {
         try (KVStore store = KVStore.create()) {
-            Expect.code(INVALID_ARGUMENT, () -> store.setOptimizer(Optimizer.sgd().learningRate(-1)));
+            Expect.code(INVALID_ARGUMENT,
+                    () -> store.setOptimizer(Optimizer.sgd().learningRate(-1)));
             Expect.code(INVALID_ARGUMENT, store::hyperParameters);
             store.setOptimizer(Optimizer.sgd());
             KVStoreException exception = Expect.code(INVALID_ARGUMENT,
@@ -317,7 +318,8 @@ class KVStoreTest {
             assertEquals(0.25, store.hyperParameters().get("learning_rate"));
             assertArrayEquals(filled(0.75f), store.pull("w").toFloats());
             Expect.code(INVALID_ARGUMENT,
-                    () -> store.setHyperParameters(Map.of("learning_rate", 1, "wd", "x".length(), "no", 1)));
+                    () -> store.setHyperParameters(
+                            Map.of("learning_rate", 1, "wd", "x".length(), "no", 1)));
             assertEquals(0.25, store.hyperParameters().get("learning_rate"), "all or none");
         }
     }

@@ -49,8 +49,8 @@ class LargeArrayTest {
             }
             long live = NativeMemory.liveBytes();
             for (Executable whole : List.<Executable>of(
-                    array::toFloats, array::toDoubles, array::toInts, array::toLongs, array::toBytes,
-                    array::asBuffer, () -> NDArrayFile.serialize(array))) {
+                    array::toFloats, array::toDoubles, array::toInts, array::toLongs,
+                    array::toBytes, array::asBuffer, () -> NDArrayFile.serialize(array))) {
                 String text = Expect.code(INVALID_ARGUMENT, whole).getMessage();
                 assertTrue(text.contains("piece by piece"), text);
             }

@@ -21,8 +21,9 @@ class LocksTest {
     private static final Path SOURCES = Path.of(System.getProperty("basedir", ""), "src", "main");
 
     private static final Pattern WAITS = Pattern.compile(
-            "\\bsynchronized\\b|ReentrantLock|ReadWriteLock|StampedLock|Semaphore|CountDownLatch|CyclicBarrier"
-                    + "|BlockingQueue|Executor|Thread\\.sleep|\\.wait\\(|ManagementFactory\\."
+            "\\bsynchronized\\b|ReentrantLock|ReadWriteLock|StampedLock|Semaphore|CountDownLatch"
+                    + "|CyclicBarrier|BlockingQueue|Executor|Thread\\.sleep|\\.wait\\("
+                    + "|ManagementFactory\\."
                     + "|\\(locking |\\(delay |\\(promise|Collections/synchronized|\\(memoize ");
 
     /**
@@ -54,7 +55,8 @@ class LocksTest {
                     if (!line.strip().startsWith("*") && !line.startsWith("import")) {
                         WAITS.matcher(line)
                                 .results()
-                                .forEach(match -> found.add(source.getFileName() + ": " + match.group()));
+                                .forEach(match ->
+                                        found.add(source.getFileName() + ": " + match.group()));
                     }
                 }
             }

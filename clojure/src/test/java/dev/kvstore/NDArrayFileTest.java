@@ -62,7 +62,8 @@ class NDArrayFileTest {
         try (FileSystem files = FileSystems.newFileSystem(zip, Map.of("create", "true"))) {
             Path inside = files.getPath("/arrays");
             Expect.code(INVALID_ARGUMENT, () -> NDArrayFile.save(inside, arrays));
-            Expect.code(INVALID_ARGUMENT, () -> NDArrayFile.save(inside, Map.of("w", arrays.get(0))));
+            Expect.code(INVALID_ARGUMENT,
+                    () -> NDArrayFile.save(inside, Map.of("w", arrays.get(0))));
             Expect.code(INVALID_ARGUMENT, () -> NDArrayFile.loadList(inside));
         }
     }

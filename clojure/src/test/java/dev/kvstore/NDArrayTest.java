@@ -302,7 +302,8 @@ class NDArrayTest {
     @Test
     void oneElementOfEachRow() {
         try (NDArray matrix = NDArray.arange(0, 6, 1, 1, DType.INT64, Context.cpu()).reshape(3, 2);
-                NDArray columns = NDArray.of(new byte[] {1, 0, 1}, Shape.of(3), DType.FLOAT32, Context.cpu());
+                NDArray columns =
+                        NDArray.of(new byte[] {1, 0, 1}, Shape.of(3), DType.FLOAT32, Context.cpu());
                 NDArray wrong = NDArray.full(Shape.of(3), 2);
                 NDArray few = NDArray.ones(Shape.of(2))) {
             NDArray chosen = matrix.chooseElements(columns);
@@ -344,7 +345,8 @@ class NDArrayTest {
         }
         long[] large = {(1L << 60) + 1};
         try (NDArray one = NDArray.of(large, Shape.of(1), DType.INT64, CPU);
-                NDArray next = NDArray.of(new long[] {large[0] + 1}, Shape.of(1), DType.INT64, CPU)) {
+                NDArray next =
+                        NDArray.of(new long[] {large[0] + 1}, Shape.of(1), DType.INT64, CPU)) {
             assertNotEquals(one, next);
         }
     }
@@ -360,7 +362,8 @@ class NDArrayTest {
             assertArrayEquals(numbers, ints.toInts());
             assertArrayEquals(numbers, floats.toInts());
             assertArrayEquals(IntStream.of(numbers).asLongStream().toArray(), longs.toLongs());
-            assertArrayEquals(IntStream.of(numbers).asDoubleStream().toArray(), doubles.toDoubles());
+            assertArrayEquals(
+                    IntStream.of(numbers).asDoubleStream().toArray(), doubles.toDoubles());
             float[] part = new float[size - 7];
             floats.read(3, part);
             float[] all = floats.toFloats();

@@ -42,8 +42,9 @@ class NativeLibraryTest {
     @Test
     void deniedNativeAccessNamesTheOptionThatEnablesIt() throws Exception {
         Path home = Jdk.atLeast(24);
-        ChildJvm.Result denied = ChildJvm.without("--enable-native-access", home, "--illegal-native-access=deny")
-                .run(UsesTheLibraryTwice.class);
+        ChildJvm.Result denied =
+                ChildJvm.without("--enable-native-access", home, "--illegal-native-access=deny")
+                        .run(UsesTheLibraryTwice.class);
         List<String> lines = denied.output().lines().toList();
         assertEquals(3, lines.size(), denied.output());
         for (String line : lines) {

@@ -139,7 +139,8 @@ class NativeMemoryTest {
                     synchronized (store) {
                         verbs = CompletableFuture.runAsync(() -> {
                             store.init("w", array);
-                            store.setUpdater((key, pushed, stored) -> stored.set(stored.add(pushed)));
+                            store.setUpdater(
+                                    (key, pushed, stored) -> stored.set(stored.add(pushed)));
                             for (int i = 0; i < 10; i++) {
                                 array.add(1);
                                 store.push("w", array);
@@ -209,7 +210,8 @@ class NativeMemoryTest {
         // The JDK returns the limit of the control group. JDK 17 and 21 ignore the limits of its
         // parents.
         long memory = Math.min(
-                ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class).getTotalMemorySize(),
+                ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class)
+                        .getTotalMemorySize(),
                 lowestLimit());
         assertEquals(memory / 5 * 4 + " ", result.output());
     }

@@ -52,14 +52,16 @@ class OptimizerTest {
             Set<String> changed = new HashSet<>();
             for (Method option : Optimizer.class.getMethods()) {
                 Class<?>[] kinds = option.getParameterTypes();
-                if (option.getReturnType() != Optimizer.class || kinds.length != 1 || !kinds[0].isPrimitive()) {
+                if (option.getReturnType() != Optimizer.class || kinds.length != 1
+                        || !kinds[0].isPrimitive()) {
                     continue;
                 }
                 for (double value : new double[] {0, 1}) {
                     try {
                         Object argument = kinds[0] == boolean.class ? (Object) (value != 0)
                                 : kinds[0] == long.class ? (Object) (long) value : (Object) value;
-                        Map<String, Double> after = ((Optimizer) option.invoke(optimizer, argument)).hyperParameters();
+                        Map<String, Double> after =
+                                ((Optimizer) option.invoke(optimizer, argument)).hyperParameters();
                         after.forEach((name, number) -> {
                             if (!number.equals(optimizer.hyperParameters().get(name))) {
                                 assertEquals(value, number, name);
@@ -201,16 +203,19 @@ class OptimizerTest {
                     boolean isFlag = parameter.equals(flagIn(store, parameter));
                     assertEquals(isFlag, Optimizer.isFlag(parameter), parameter);
                     if (isFlag) {
-                        assertEquals(0, optimizer.with(parameter, false).hyperParameters().get(parameter));
+                        assertEquals(0,
+                                optimizer.with(parameter, false).hyperParameters().get(parameter));
                         store.setHyperParameters(Map.of(parameter, true));
                         assertEquals(1, store.hyperParameters().get(parameter));
                     } else {
                         Expect.code(INVALID_ARGUMENT, () -> optimizer.with(parameter, true));
                         KVStoreException refused = Expect.code(INVALID_ARGUMENT,
                                 () -> store.setHyperParameters(Map.of(parameter, true)));
-                        assertTrue(refused.getMessage().contains("expected a number"), refused.getMessage());
+                        assertTrue(refused.getMessage().contains("expected a number"),
+                                refused.getMessage());
                     }
-                    Expect.code(INVALID_ARGUMENT, () -> store.setHyperParameters(Map.of(parameter, "x")));
+                    Expect.code(INVALID_ARGUMENT,
+                            () -> store.setHyperParameters(Map.of(parameter, "x")));
                 }
             }
         }
@@ -253,8 +258,10 @@ class OptimizerTest {
                 NDArray longer = NDArray.ones(Shape.of(7));
                 OptimizerState state = Optimizer.of("sgd").createState(weight)) {
             Expect.code(SPEC_MISMATCH, () -> Optimizer.of("sgd").update("w", half, half, state));
-            Expect.code(SPEC_MISMATCH, () -> Optimizer.of("sgd").update("w", longer, longer, state));
-            Expect.code(INVALID_ARGUMENT, () -> Optimizer.of("adam").update("w", weight, weight, state));
+            Expect.code(SPEC_MISMATCH,
+                    () -> Optimizer.of("sgd").update("w", longer, longer, state));
+            Expect.code(INVALID_ARGUMENT,
+                    () -> Optimizer.of("adam").update("w", weight, weight, state));
             Optimizer.of("sgd").update("w", weight, weight, state);
         }
     }

@@ -33,7 +33,8 @@ class PendingCheckpointsTest {
     /** 64 MiB, so that writing the file takes longer than ending the program. */
     private static final int NUM_ELEMENTS = 16 << 20;
 
-    private static final String REPORT = "kvstore: a checkpoint failed, and the program did not wait for it: ";
+    private static final String REPORT =
+            "kvstore: a checkpoint failed, and the program did not wait for it: ";
 
     @TempDir
     Path folder;
@@ -109,10 +110,13 @@ class PendingCheckpointsTest {
      * that.
      */
     @ParameterizedTest
-    @CsvSource({"return,0", "exit,3", "throw,1", "close,4", "cancel,5", "stage,6", "signal,143", "daemon,0"})
+    @CsvSource({
+        "return,0", "exit,3", "throw,1", "close,4", "cancel,5", "stage,6", "signal,143", "daemon,0"
+    })
     void theProgramEndsAfterASlowReaderHasReadEverything(String end, int status) throws Exception {
         Path pipe = folder.resolve("pipe");
-        assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
+        assertEquals(0,
+                new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
         CompletableFuture<byte[]> read = CompletableFuture.supplyAsync(() -> readSlowly(pipe));
         ChildJvm.Result result = run(pipe, end);
         // Unblocks the reader if no writer has opened the pipe.
@@ -196,7 +200,8 @@ class PendingCheckpointsTest {
         store.checkpoint(file);
         store.checkpoint(file);
         KVStoreException failure = Expect.code(IO, store::close);
-        assertTrue(failure.getMessage().startsWith(file + ": writing: No such file"), failure.getMessage());
+        assertTrue(failure.getMessage().startsWith(file + ": writing: No such file"),
+                failure.getMessage());
         assertEquals(1, failure.getSuppressed().length);
         assertTrue(store.isClosed());
         store.close();
@@ -207,7 +212,8 @@ class PendingCheckpointsTest {
         Path file = folder.resolve("missing").resolve("model");
         try (KVStore store = ones()) {
             assertThrows(CompletionException.class, store.checkpoint(file)::join);
-            CompletableFuture<String> stage = store.checkpoint(file).handle((nothing, failure) -> "handled");
+            CompletableFuture<String> stage =
+                    store.checkpoint(file).handle((nothing, failure) -> "handled");
             assertEquals("handled", stage.join());
         }
     }
@@ -241,7 +247,8 @@ class PendingCheckpointsTest {
         KVStore store = KVStore.create().init("w", NDArray.full(Shape.of(NUM_ELEMENTS), 7));
         Checkpoint checkpoint = store.checkpoint(pipe);
         CompletableFuture<Void> all = CompletableFuture.allOf(checkpoint);
-        CompletableFuture<Object> any = CompletableFuture.anyOf(checkpoint, new CompletableFuture<>());
+        CompletableFuture<Object> any =
+                CompletableFuture.anyOf(checkpoint, new CompletableFuture<>());
         breakOff(pipe);
         assertThrows(CompletionException.class, all::join);
         assertThrows(CompletionException.class, any::join);
@@ -250,7 +257,8 @@ class PendingCheckpointsTest {
 
     private Path pipe(String name) throws Exception {
         Path pipe = folder.resolve(name);
-        assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
+        assertEquals(0,
+                new ProcessBuilder("mkfifo", pipe.toString()).inheritIO().start().waitFor());
         return pipe;
     }
 
@@ -291,12 +299,13 @@ class PendingCheckpointsTest {
     @Test
     void aScopeClosesTheOthersWhenAStoreFails() {
         KVStore[] stores = new KVStore[2];
-        IllegalStateException thrown = assertThrows(IllegalStateException.class, () -> ResourceScope.using(() -> {
-            stores[0] = ones();
-            stores[1] = ones();
-            stores[1].checkpoint(folder.resolve("missing").resolve("model"));
-            throw new IllegalStateException("of the body");
-        }));
+        IllegalStateException thrown =
+                assertThrows(IllegalStateException.class, () -> ResourceScope.using(() -> {
+                    stores[0] = ones();
+                    stores[1] = ones();
+                    stores[1].checkpoint(folder.resolve("missing").resolve("model"));
+                    throw new IllegalStateException("of the body");
+                }));
         assertTrue(stores[0].isClosed() && stores[1].isClosed());
         assertEquals(1, thrown.getSuppressed().length);
         assertSame(IO, ((KVStoreException) thrown.getSuppressed()[0]).code());

@@ -105,7 +105,8 @@ class RowSparseTest {
                 assertArrayEquals(new float[] {1, 1, 0, 0, 1, 1, 0, 0}, out.toFloats());
             }
             List<RowSparse> pulled =
-                    store.rowSparsePull(List.of("b", "a"), List.of(new long[] {3}, new long[] {2, 1, 1}));
+                    store.rowSparsePull(
+                            List.of("b", "a"), List.of(new long[] {3}, new long[] {2, 1, 1}));
             assertArrayEquals(new long[] {3}, pulled.get(0).indices());
             assertArrayEquals(new long[] {1, 2}, pulled.get(1).indices());
             try (NDArray data = pulled.get(1).rows()) {
@@ -122,7 +123,10 @@ class RowSparseTest {
                     NDArray ones = NDArray.ones(SHAPE);
                     RowSparse gradient = rows(1, 1)) {
                 store.init("w", ones).setOptimizer(
-                        Optimizer.sgd().learningRate(0.5).weightDecay(0.5).with("lazy_update", lazy));
+                        Optimizer.sgd()
+                                .learningRate(0.5)
+                                .weightDecay(0.5)
+                                .with("lazy_update", lazy));
                 assertEquals(lazy, store.hyperParameters().get("lazy_update"));
                 store.push("w", gradient);
                 float other = lazy == 1 ? 1 : 0.75f;
@@ -164,9 +168,10 @@ class RowSparseTest {
             Expect.code(SPEC_MISMATCH, () -> store.push("w", other));
             Expect.code(KEY_NOT_FOUND, () -> store.push("v", one));
             Expect.code(KEY_NOT_FOUND, () -> store.rowSparsePull("v", new long[] {1}));
-            KVStoreException outside =
-                    Expect.code(INVALID_ARGUMENT, () -> store.rowSparsePull("w", new long[] {0, 4}));
-            assertTrue(outside.getMessage().contains("key `w`: row index 4 is out of range"), outside.getMessage());
+            KVStoreException outside = Expect.code(
+                    INVALID_ARGUMENT, () -> store.rowSparsePull("w", new long[] {0, 4}));
+            assertTrue(outside.getMessage().contains("key `w`: row index 4 is out of range"),
+                    outside.getMessage());
             Expect.code(LENGTH_MISMATCH,
                     () -> store.rowSparsePull(List.of("w"), List.of(new long[0], new long[0])));
             store.setGradientCompression("2bit", 0.5);

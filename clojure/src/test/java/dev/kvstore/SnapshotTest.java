@@ -111,7 +111,8 @@ class SnapshotTest {
             assertEquals(checkpoint.numBytes(), checkpoint.numBytesWritten());
             assertEquals(checkpoint.numBytes(), file.toFile().length());
             assertTrue(checkpoint.toString().contains(checkpoint.numBytes() + " bytes"));
-            try (KVStore other = KVStore.create("device").init("gone", of(1)); Snapshot read = Snapshot.read(file)) {
+            try (KVStore other = KVStore.create("device").init("gone", of(1));
+                    Snapshot read = Snapshot.read(file)) {
                 other.restore(file);
                 assertEquals(List.of("w", "b"), other.keys());
                 assertEquals(store.keys(), read.keys());

@@ -87,7 +87,8 @@ class SoakTest {
         }
 
         private static KVStore summing() {
-            return KVStore.create("device").setUpdater((key, pushed, stored) -> stored.addInPlace(pushed));
+            return KVStore.create("device")
+                    .setUpdater((key, pushed, stored) -> stored.addInPlace(pushed));
         }
 
         private void run(KVStore store, KVStore plain) throws Exception {
