@@ -88,11 +88,13 @@
 (defn- print-rows
   [base beyond rows]
   (printf "%-25s %11s %11s %11s %9s %6s %9s %6s%n"
-          "workload" base "Java ns" "Clojure ns" (str "Java " beyond) "bar" (str "Clj " beyond) "bar")
+          "workload" base "Java ns" "Clojure ns" (str "Java " beyond) "bar" (str "Clj " beyond)
+          "bar")
   (doseq [{:keys [workload passed] :as row} rows]
     (printf "%-25s %11s %11s %11s %9s %6s %9s %6s  %s%n"
             workload (cell (:base_ns row)) (cell (:java_ns row)) (cell (:clojure_ns row))
-            (cell (:java row)) (cell (:java_bar row)) (cell (:clojure row)) (cell (:clojure_bar row))
+            (cell (:java row)) (cell (:java_bar row)) (cell (:clojure row))
+            (cell (:clojure_bar row))
             (cond
               (not passed) "missed"
               (or (:java_bar row) (:clojure_bar row)) "passed"

@@ -49,7 +49,8 @@
   (into (sorted-map)
         (for [^File file (file-seq folder)
               :when (.isFile file)]
-          [(string/replace (str (.relativize (.toPath folder) (.toPath file))) File/separator "/") file])))
+          [(string/replace (str (.relativize (.toPath folder) (.toPath file))) File/separator "/")
+           file])))
 
 (defn- write-entry
   "Writes the entry `name` with `time` and the contents of `in`. The time is local, as in any zip

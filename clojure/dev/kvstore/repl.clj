@@ -35,8 +35,8 @@
 
 (defn- greet
   []
-  (println (str "kvstore on Clojure " (clojure-version) " and Java " (System/getProperty "java.version")
-                ": " (load-library) "."))
+  (println (str "kvstore on Clojure " (clojure-version) " and Java "
+                (System/getProperty "java.version") ": " (load-library) "."))
   (println (str "Here by these names: " (string/join ", " (map last aliases)) "."))
   (println "Try (doc kvstore/push) or (kvstore/doctor); leave with Ctrl-D."))
 

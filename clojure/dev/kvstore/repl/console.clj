@@ -75,14 +75,15 @@
   (reify Parser
     (^ParsedLine parse [_ ^String line ^int cursor ^Parser$ParseContext context]
      (when (and (= context Parser$ParseContext/ACCEPT_LINE) (not (complete? line)))
-       (throw (EOFError. -1 cursor "the form goes on")))
+       (throw (EOFError. -1 cursor "the form is incomplete")))
      (parsed-line line cursor))))
 
 (defn- names-like
   "Returns the names that may complete `word`: those of its alias, or all names that *ns* knows."
   [word]
   (if-let [[_ alias-name] (re-matches #"(.+)/.*" word)]
-    (when-let [target (or (get (ns-aliases *ns*) (symbol alias-name)) (find-ns (symbol alias-name)))]
+    (when-let [target (or (get (ns-aliases *ns*) (symbol alias-name))
+                          (find-ns (symbol alias-name)))]
       (map #(str alias-name "/" %) (keys (ns-publics target))))
     (concat (map #(str % "/") (keys (ns-aliases *ns*)))
             (map str (keys (ns-map *ns*))))))

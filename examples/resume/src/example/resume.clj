@@ -28,7 +28,8 @@
   (-> (kvstore/create)
       (kvstore/init "w" (ndarray/zeros [64 10]))
       (kvstore/set-optimizer
-        (optimizer/adam {:learning-rate 0.01 :lr-scheduler (lr-scheduler/factor-scheduler 750 0.5)}))))
+        (optimizer/adam {:learning-rate 0.01
+                         :lr-scheduler (lr-scheduler/factor-scheduler 750 0.5)}))))
 
 (defn- num-done
   "Returns the number of steps so far. The store counts them, and a checkpoint contains the count."
@@ -75,10 +76,11 @@
   "Starts this program as another process that trains with checkpoints in `file`."
   ^Process [file]
   (-> (ProcessBuilder. ^"[Ljava.lang.String;"
-                       (into-array String [(str (io/file (System/getProperty "java.home") "bin" "java"))
-                                           "--enable-native-access=ALL-UNNAMED"
-                                           "-cp" (System/getProperty "java.class.path")
-                                           "clojure.main" "-m" "example.resume" (str file)]))
+                       (into-array String
+                                   [(str (io/file (System/getProperty "java.home") "bin" "java"))
+                                    "--enable-native-access=ALL-UNNAMED"
+                                    "-cp" (System/getProperty "java.class.path")
+                                    "clojure.main" "-m" "example.resume" (str file)]))
       (.redirectError java.lang.ProcessBuilder$Redirect/INHERIT)
       .start))
 

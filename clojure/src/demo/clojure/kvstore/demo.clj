@@ -1,8 +1,8 @@
 (ns kvstore.demo
   "The demo: `make demo` and `make demo-dist`.
 
-    -main   follows the tutorial, then trains a network to read digits; or trains it as one of several
-            workers; fails if a result is wrong"
+    -main   follows the tutorial, then trains a network to read digits; or trains it as one of
+            several workers; fails if a result is wrong"
   (:require [kvstore.demo.screen :as screen]
             [kvstore.demo.training :as training]
             [kvstore.demo.tutorial :as tutorial]

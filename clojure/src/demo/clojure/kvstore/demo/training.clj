@@ -89,7 +89,8 @@
         batches (doall (digits/batches learned batch-size devices worker))]
     (kvstore/init kv parameters)
     (kvstore/set-optimizer kv (optimizer/sgd {:learning-rate 0.1 :momentum 0.9}))
-    (screen/facts {"digits" (format "%d to learn from, %d to be tested with" (count learned) (count tested))
+    (screen/facts {"digits" (format "%d to learn from, %d to be tested with"
+                                    (count learned) (count tested))
                    "devices" (string/join " " devices)
                    "parameters" (format "%s, updated on the store by SGD with momentum"
                                         (string/join " " (kvstore/keys kv)))})
@@ -105,7 +106,8 @@
   "Calls `run` and prints the result. Throws if the accuracy is too low."
   [kv devices]
   (let [{:keys [accuracy mistakes num-tested]} (run kv devices)]
-    (screen/facts {"accuracy" (format "%.1f %% of %d digits that it never saw" (* 100.0 accuracy) num-tested)
+    (screen/facts {"accuracy" (format "%.1f %% of %d digits that it never saw"
+                                      (* 100.0 accuracy) num-tested)
                    "wrong" (format "%d, some of them:" (count mistakes))})
     (screen/pictures (take 5 mistakes))
     (when (< accuracy 0.95)

@@ -38,9 +38,11 @@
   (let [expected (some-> given read-string)
         right? (= expected value)]
     (println (str (pr-str value)
-                  (when given (if right? "   ✓ as the page says" (str "   ✗ the page says " given)))))
+                  (when given
+                    (if right? "   ✓ as the page says" (str "   ✗ the page says " given)))))
     (when (and given (not right?))
-      (throw (ex-info "a value is not that of the page" {:expression text :expected expected :found value})))))
+      (throw (ex-info "a value is not that of the page"
+                      {:expression text :expected expected :found value})))))
 
 (defn follow
   "Evaluates the page in the resource `page-name`, and prints each expression and its value.

@@ -35,7 +35,8 @@
   (with-open [kv (kvstore/create "dist_sync")]
     (let [rank (kvstore/rank kv)]
       (binding [*out* (if (zero? rank) *out* (Writer/nullWriter))]
-        (screen/heading (format "Handwritten digits, read by a network trained by %d workers; rank 0 shows its part"
+        (screen/heading (format (str "Handwritten digits, read by a network trained by %d workers; "
+                                     "rank 0 shows its part")
                                 (kvstore/num-workers kv)))
         (training/show kv [(context/cpu)])
         (save-weights kv (weights-file folder rank))))))
@@ -54,6 +55,8 @@
       (doseq [rank (range num-workers)
               :let [place (Files/mismatch (.toPath own) (.toPath (weights-file folder rank)))]]
         (when-not (neg? place)
-          (throw (ex-info "a worker has other weights than one process" {:rank rank :differs-at-byte place}))))
-      (println (format "%d workers: the same %d weights, bit for bit, as one process that pushes %d values"
+          (throw (ex-info "a worker has other weights than one process"
+                          {:rank rank :differs-at-byte place}))))
+      (println (format (str "%d workers: the same %d weights, bit for bit, "
+                            "as one process that pushes %d values")
                        num-workers num-weights num-workers)))))

@@ -10,7 +10,11 @@
 
 (def ^:private lint-as
   ;; clj-kondo looks for the file in a folder with the name of the artifact.
-  (-> "clj-kondo.exports/dev.kvstore/kvstore/config.edn" io/resource slurp edn/read-string :lint-as))
+  (-> "clj-kondo.exports/dev.kvstore/kvstore/config.edn"
+      io/resource
+      slurp
+      edn/read-string
+      :lint-as))
 
 (defn- macros
   "Returns the macros of a namespace, as pairs of a name and its argument lists."
@@ -26,6 +30,7 @@
     (is (:macro (meta (resolve name))) (str name))))
 
 (deftest every-macro-that-binds-names-is-configured
-  (doseq [[name arglists] (mapcat macros '[dev.kvstore.impl.export org.apache.clojure-mxnet.resource-scope])
+  (doseq [[name arglists] (mapcat macros '[dev.kvstore.impl.export
+                                           org.apache.clojure-mxnet.resource-scope])
           :when (some #{'bindings 'vectors} (flatten arglists))]
     (is (contains? lint-as name) (str name))))

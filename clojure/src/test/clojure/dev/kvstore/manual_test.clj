@@ -47,8 +47,8 @@
 
 (deftest the-migration-page-names-every-variable
   (let [found (sections (slurp "../docs/migration.md"))]
-    (doseq [n '[base context dtype kvstore kvstore-server lr-scheduler ndarray optimizer random resource-scope
-                shape]
+    (doseq [n '[base context dtype kvstore kvstore-server lr-scheduler ndarray optimizer random
+                resource-scope shape]
             :let [full-name (symbol (str "org.apache.clojure-mxnet." n))]]
       (require full-name)
       (doseq [var-name (keys (ns-publics full-name))]

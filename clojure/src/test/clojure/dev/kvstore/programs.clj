@@ -171,16 +171,23 @@
   "Creates the optimizer from Python's options."
   ^Optimizer [player {:strs [name kwargs lr_mult wd_mult]}]
   (let [schedule (kwargs "lr_scheduler")
-        options (cond-> (set/rename-keys (dissoc kwargs "lr_scheduler" "multi_precision") {"eps" "epsilon"})
-                  (and schedule (not (kwargs "learning_rate"))) (assoc "learning_rate" (base-rate schedule)))
+        options (cond-> (set/rename-keys (dissoc kwargs "lr_scheduler" "multi_precision")
+                                         {"eps" "epsilon"})
+                  (and schedule (not (kwargs "learning_rate")))
+                  (assoc "learning_rate" (base-rate schedule)))
         made (reduce-kv (fn [^Optimizer o option value]
-                          (if (nil? value) o (.with o ^String option (double (->number-of-option value)))))
+                          (if (nil? value)
+                            o
+                            (.with o ^String option (double (->number-of-option value)))))
                         (Optimizer/of name)
                         options)
         made (if schedule (.scheduler ^Optimizer made (scheduler schedule)) made)
-        made (reduce (fn [^Optimizer o [k factor]] (.learningRateMultiplier o (->key player k) factor))
+        made (reduce (fn [^Optimizer o [k factor]]
+                       (.learningRateMultiplier o (->key player k) factor))
                      made lr_mult)]
-    (reduce (fn [^Optimizer o [k factor]] (.weightDecayMultiplier o (->key player k) factor)) made wd_mult)))
+    (reduce (fn [^Optimizer o [k factor]]
+              (.weightDecayMultiplier o (->key player k) factor))
+            made wd_mult)))
 
 ;; Steps.
 
@@ -300,7 +307,8 @@
 (defn- without-ignored
   [{:strs [outs] :as step} results]
   (if (ignores-rows? step)
-    (into [] (keep-indexed (fn [i result] (when-not (get (nth (arrays outs) i) "rows") result))) results)
+    (into [] (keep-indexed (fn [i result] (when-not (get (nth (arrays outs) i) "rows") result)))
+          results)
     results))
 
 (defn- outcome
@@ -394,7 +402,8 @@
   are no programs."
   [file report]
   (let [{:keys [passed failed calls failed-alike skipped] :as counts} (replay file)]
-    (println (str "replayed from Python: " (+ passed failed) " programs, " failed " of them differ, " calls
-                  " calls, " failed-alike " failed alike, " skipped " calls that only Python has"))
+    (println (str "replayed from Python: " (+ passed failed) " programs, "
+                  failed " of them differ, " calls " calls, "
+                  failed-alike " failed alike, " skipped " calls that only Python has"))
     (write-report report counts)
     (System/exit (if (and (pos? passed) (zero? failed)) 0 1))))

@@ -14,8 +14,10 @@
               "int_keys" true
               "steps" [{"op" "init" "keys" 9
                         "values" {"shape" [2] "dtype" "float32" "data" [1.0 2.0] "view" true}}
-                       {"op" "init" "keys" 9 "values" {"shape" [2] "dtype" "float32" "data" [1.0 2.0]}}
-                       {"op" "push" "keys" "9" "values" {"shape" [2] "dtype" "float32" "data" [1.0 2.0]}}
+                       {"op" "init" "keys" 9
+                        "values" {"shape" [2] "dtype" "float32" "data" [1.0 2.0]}}
+                       {"op" "push" "keys" "9"
+                        "values" {"shape" [2] "dtype" "float32" "data" [1.0 2.0]}}
                        {"op" "set_updater" "name" "add"}
                        {"op" "push" "keys" [9 9] "tuples" true
                         "values" [{"shape" [2] "dtype" "float32" "data" [0.125 -2.0]}

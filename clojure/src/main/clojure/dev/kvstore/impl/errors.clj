@@ -87,7 +87,8 @@
    (reject what expected value {:found value}))
   ([what expected value {:keys [found place] :as facts}]
    (let [found (shown found)]
-     (invalid (str "Invalid " what ": expected " expected (when place (str " " place)) ", found " found)
+     (invalid (str "Invalid " what ": expected " expected (when place (str " " place))
+                   ", found " found)
               value
               (merge (dissoc facts :found :place)
                      {:kvstore/expected expected

@@ -29,5 +29,6 @@
    :open (NativeMemory/open)
    :collected-unclosed (NativeMemory/collectedUnclosed)
    :devices (apply array-map
-                   (mapcat (fn [^DeviceMemory memory] [(str (.context memory)) (device-data memory)])
+                   (mapcat (fn [^DeviceMemory memory]
+                             [(str (.context memory)) (device-data memory)])
                            (NativeMemory/devices)))})

@@ -121,8 +121,11 @@
     (if (or (single-key? ks) (.isInstance of vs))
       [(array-list of role vs vs (key-at 0) nil)]
       (let [listed (or (lists/as-list vs)
-                       (errors/reject role (str (expected-in role) " for each key, or a list of them") vs))]
-        (map-indexed (fn [i found] (array-list of role vs found (key-at i) (when ordered? i))) listed)))))
+                       (errors/reject role
+                                      (str (expected-in role) " for each key, or a list of them")
+                                      vs))]
+        (map-indexed (fn [i found] (array-list of role vs found (key-at i) (when ordered? i)))
+                     listed)))))
 
 (defn- one-each
   "Returns `vs` as a Java array if it has exactly one array for each of the `n` keys, else nil.

@@ -7,7 +7,8 @@
 (set! *warn-on-reflection* true)
 
 (defn ->path
-  "Returns the path of `fname`, a string, a File or a Path. Throws \"Invalid filename\" for anything else."
+  "Returns the path of `fname`, a string, a File or a Path. Throws \"Invalid filename\" for anything
+  else."
   ^Path [fname]
   (try
     (cond
@@ -16,4 +17,5 @@
       (instance? Path fname) fname
       :else (errors/reject "filename" "a string, File or Path" fname))
     (catch InvalidPathException e
-      (errors/invalid (str "Invalid filename: " (.getReason e) ", found " (errors/shown fname)) fname))))
+      (errors/invalid (str "Invalid filename: " (.getReason e) ", found " (errors/shown fname))
+                      fname))))

@@ -6,8 +6,8 @@
   (:require [clojure.string :as string]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.ndarray.reading :as reading])
-  (:import (dev.kvstore Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse Shape
-                        Snapshot)
+  (:import (dev.kvstore Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse
+                        Shape Snapshot)
            (java.io Writer)))
 
 (set! *warn-on-reflection* true)
@@ -52,12 +52,13 @@
   [^NDArray nd]
   (text-or-reason
     #(.isClosed nd)
-    #(str "[" (.shortName (.dtype nd)) " " (readable (vec (.toArray (.shape nd))) nil) " " (.context nd) "]"
-          (values-text nd))))
+    #(str "[" (.shortName (.dtype nd)) " " (readable (vec (.toArray (.shape nd))) nil) " "
+          (.context nd) "]" (values-text nd))))
 
 (defn- keys-text
   [type keys]
-  (str "[" type ", keys " (readable (vec keys) (min max-values (or *print-length* max-values))) "]"))
+  (str "[" type ", keys " (readable (vec keys) (min max-values (or *print-length* max-values)))
+       "]"))
 
 (defn- store-text
   [^KVStore kvstore]
@@ -102,7 +103,8 @@
     (.scheduler optimizer) (assoc :lr-scheduler (.scheduler optimizer))))
 
 (defmethod print-method Optimizer [^Optimizer optimizer ^Writer w]
-  (.write w (str "#kv/Optimizer [" (.name optimizer) " " (readable (optimizer-options optimizer) nil) "]")))
+  (.write w (str "#kv/Optimizer [" (.name optimizer) " "
+                 (readable (optimizer-options optimizer) nil) "]")))
 
 (defmethod print-method LrScheduler [^LrScheduler scheduler ^Writer w]
   (.write w (str "#kv/LrScheduler [" scheduler "]")))
@@ -115,6 +117,7 @@
   (.write w (str "#kv/OptimizerState " (state-text state))))
 
 ;; These objects cannot be read back, so *print-dup* has no effect.
-(doseq [printed [Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse Shape Snapshot]]
+(doseq [printed [Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse Shape
+                 Snapshot]]
   (defmethod print-dup printed [x w]
     (print-method x w)))

@@ -44,8 +44,9 @@
 
 (def ^:private bodies
   "Forms that return the value of their last form."
-  '#{do let* clojure.core/let clojure.core/when clojure.core/when-not clojure.core/when-let clojure.core/when-some
-     clojure.core/binding clojure.core/with-open clojure.core/dosync clojure.core/locking})
+  '#{do let* clojure.core/let clojure.core/when clojure.core/when-not clojure.core/when-let
+     clojure.core/when-some clojure.core/binding clojure.core/with-open clojure.core/dosync
+     clojure.core/locking})
 
 (def ^:private branches
   "Forms that return the value of one of their branches. The branches follow the first argument."
@@ -87,7 +88,8 @@
     (cond
       (changes-of-state head) `(state ~form)
       (bodies head) (with-meta (list* (first form) (marked (rest form) inner)) (meta form))
-      (branches head) (with-meta (list* (first form) (second form) (map #(marked-form % inner) (nnext form)))
+      (branches head) (with-meta (list* (first form) (second form)
+                                        (map #(marked-form % inner) (nnext form)))
                                  (meta form))
       (scopes head) `(run (^:once fn* [] ~@(marked (rest form) locals)))
       (= with-let head) `(run (^:once fn* [] (let ~(second form) ~@(marked (nnext form) inner))))

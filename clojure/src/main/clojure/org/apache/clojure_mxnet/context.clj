@@ -25,7 +25,7 @@
   "Returns the CPU context with the number `device-id`, 0 by default.
 
   Every number is valid, and all CPU contexts are the same device, the host. Different numbers can
-  stand for the parts of a program that would each use one device. Throws \"Invalid device id\"
+  represent the parts of a program that would each use one device. Throws \"Invalid device id\"
   unless `device-id` is an integer from 0 to 2147483647.
 
       (str (cpu 1)) ;=> \"cpu(1)\""

@@ -20,7 +20,7 @@
     clip-global-norm set-clip-global-norm  the bound of the global norm of a push
   Complete contents
     snapshot rollback          taking a snapshot, and rolling back to it
-    snapshot-keys snapshot-value snapshot-state  its contents; see also `stats` and `hyper-parameters`
+    snapshot-keys snapshot-value snapshot-state  its contents; also `stats`, `hyper-parameters`
     snapshot-diff snapshot=    comparing two snapshots
     checkpoint restore         a snapshot in a file; progress read-snapshot
     save-optimizer-states load-optimizer-states  only the optimizer states

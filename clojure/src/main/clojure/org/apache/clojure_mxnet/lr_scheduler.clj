@@ -76,7 +76,8 @@
   \"Invalid steps\", \"Invalid factor\", and code `:invalid-argument` if a step or the factor is
   out of range.
 
-      (mapv #(learning-rate (multi-factor-scheduler [1 2] 0.5) 1 %) [1 2 3 4]) ;=> [1.0 0.5 0.25 0.25]"
+      (mapv #(learning-rate (multi-factor-scheduler [1 2] 0.5) 1 %)
+            [1 2 3 4]) ;=> [1.0 0.5 0.25 0.25]"
   (^dev.kvstore.LrScheduler [steps factor] (multi-factor-scheduler steps factor nil))
   (^dev.kvstore.LrScheduler [steps factor opts]
    (options/check opts warmup-options)

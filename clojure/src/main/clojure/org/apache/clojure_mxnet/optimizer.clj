@@ -19,7 +19,7 @@
   Besides its own, every optimizer takes these options:
     :learning-rate      step size; each optimizer has its own default; alias `:lr`
     :wd                 weight decay; alias `:weight-decay`
-    :clip-gradient      bound on every element of the rescaled gradient; 0, the default, turns it off
+    :clip-gradient      bound on each element of the rescaled gradient; 0, the default, disables it
     :rescale-grad       factor on the gradient, 1 by default; alias `:rescale-gradient`
     :begin-num-update   the initial update count of every key, 0 by default
     :lr-scheduler       a schedule of the lr-scheduler namespace
@@ -76,11 +76,14 @@
   "Returns the map `opts` if it has only options of the vector `known`, with valid values."
   [optimizer-name known opts]
   (when-not (and (or (nil? opts) (map? opts)) (every? keyword? (keys opts)))
-    (incorrect optimizer-name opts (str "expected a map with keywords for keys, found " (errors/shown opts))))
+    (incorrect optimizer-name opts
+               (str "expected a map with keywords for keys, found " (errors/shown opts))))
   (let [{:keys [lr-mult wd-mult]} opts
         numbers (dissoc opts :lr-scheduler :lr-mult :wd-mult)]
-    (when-let [unknown (first (remove (comp (set known) hyper-parameters/native-name) (keys numbers)))]
-      (errors/invalid (str "Unknown option " (pr-str unknown) " of " optimizer-name ", expected one of "
+    (when-let [unknown (first (remove (comp (set known) hyper-parameters/native-name)
+                                      (keys numbers)))]
+      (errors/invalid (str "Unknown option " (pr-str unknown) " of " optimizer-name
+                           ", expected one of "
                            (string/join " " (map (comp str hyper-parameters/option) known))
                            " :lr-scheduler :lr-mult :wd-mult")
                       unknown))

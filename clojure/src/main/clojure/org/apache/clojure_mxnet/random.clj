@@ -8,7 +8,8 @@
   After the same seed, the same calls return the same numbers on every machine, whatever the
   number of threads. The numbers differ from those of MXNet.
 
-      (do (seed 7) (= (ndarray/->vec (uniform 0 1 [3])) (do (seed 7) (ndarray/->vec (uniform 0 1 [3]))))) ;=> true"
+      (do (seed 7) (= (ndarray/->vec (uniform 0 1 [3]))
+                      (do (seed 7) (ndarray/->vec (uniform 0 1 [3]))))) ;=> true"
   (:require [clojure.string :as string]
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.lists :as lists]
@@ -43,7 +44,10 @@
   (errors/guard
     (let [fresh ^NDArray (make (shape/->shape shape-vec)
                                (if out (.dtype out) (options/dtype opts))
-                               (if out (.context out) (options/context {:ctx (if (contains? opts :context) context ctx)})))]
+                               (if out
+                                 (.context out)
+                                 (options/context
+                                   {:ctx (if (contains? opts :context) context ctx)})))]
       (if out
         (with-open [fresh fresh]
           (.set out ^NDArray fresh))
@@ -61,11 +65,15 @@
       (every? #(<= 1 % 2) (ndarray/->vec (uniform 1 2 [10]))) ;=> true"
   (^dev.kvstore.NDArray [low high shape-vec] (uniform low high shape-vec nil))
   (^dev.kvstore.NDArray [low high shape-vec opts]
-   (checked (and (number? low) (number? high) (<= (double low) (double high)) (shape-vec? shape-vec))
+   (checked (and (number? low)
+                 (number? high)
+                 (<= (double low) (double high))
+                 (shape-vec? shape-vec))
             "Incorrect random uniform parameters" low high shape-vec)
    (let [low (double low)
          high (double high)]
-     (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/uniform low high s d c)) shape-vec opts))))
+     (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/uniform low high s d c))
+           shape-vec opts))))
 
 (defn normal
   "Returns a new array with the shape `shape-vec` of normally distributed numbers with the mean
@@ -81,7 +89,8 @@
             "Incorrect random normal parameters" loc scale shape-vec)
    (let [loc (double loc)
          scale (double scale)]
-     (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/normal loc scale s d c)) shape-vec opts))))
+     (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/normal loc scale s d c))
+           shape-vec opts))))
 
 (defn seed
   "Seeds the random number generator with the number `n`, and returns nil.

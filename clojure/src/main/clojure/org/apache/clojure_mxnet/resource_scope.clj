@@ -16,7 +16,8 @@
   arrays in its value are closed, unless the value is an array itself. So a program that stores
   arrays in an atom does not keep them all open.
 
-      (ndarray/->vec (with-let [a (ndarray/ones [2]) b (ndarray/+ a 1)] (ndarray/* b b))) ;=> [4.0 4.0]"
+      (ndarray/->vec (with-let [a (ndarray/ones [2]) b (ndarray/+ a 1)]
+                       (ndarray/* b b))) ;=> [4.0 4.0]"
   (:require [dev.kvstore.impl.printing]
             [dev.kvstore.impl.scopes :as scopes]))
 

@@ -35,7 +35,8 @@
 
 (deftest statistics-of-a-store
   (let [kv (-> (kvstore/create "device")
-               (kvstore/init ["w" "b"] [(ndarray/ones [4]) (ndarray/ones [2] {:ctx (context/cpu 3)})])
+               (kvstore/init ["w" "b"]
+                             [(ndarray/ones [4]) (ndarray/ones [2] {:ctx (context/cpu 3)})])
                (kvstore/set-optimizer (optimizer/adam)))
         ones (ndarray/ones [4])]
     (is (= {:type "device" :bytes 24 :state-bytes 0} (dissoc (kvstore/stats kv) :keys)))
@@ -49,7 +50,8 @@
                           (kvstore/push kv "w" (ndarray/ones [3]))))
     (is (= 2 (get-in (kvstore/stats kv) [:keys "w" :pushes])) "a call that fails does not count")
     (let [seen (atom nil)]
-      (kvstore/set-updater kv (fn [_ _ _] (reset! seen (get-in (kvstore/stats kv) [:keys "w" :pushes]))))
+      (kvstore/set-updater
+        kv (fn [_ _ _] (reset! seen (get-in (kvstore/stats kv) [:keys "w" :pushes]))))
       (kvstore/push kv "w" ones)
       (is (= 2 @seen))
       (is (= 3 (get-in (kvstore/stats kv) [:keys "w" :pushes]))))))
@@ -63,9 +65,11 @@
   (let [before (kvstore/stats)
         array (ndarray/zeros [1000])
         during (kvstore/stats)]
-    (is (= #{:live-bytes :pooled-bytes :soft-cap :open :collected-unclosed :devices} (set (keys during))))
+    (is (= #{:live-bytes :pooled-bytes :soft-cap :open :collected-unclosed :devices}
+           (set (keys during))))
     (is (every? nat-int? (vals (dissoc before :devices))))
-    (is (= (cons "cpu(0)" (map #(str "gpu(" % ")") (range (context/num-gpus)))) (keys (:devices during))))
+    (is (= (cons "cpu(0)" (map #(str "gpu(" % ")") (range (context/num-gpus))))
+           (keys (:devices during))))
     (is (every? nat-int? (mapcat vals (vals (:devices during)))))
     (is (>= (:live-bytes during) 4000))
     (is (pos? (:open during)))

@@ -41,10 +41,11 @@
          (pr-str [(context/cpu 1) dtype/FLOAT32 (shape/->shape [2 3])]))))
 
 (deftest optimizers
-  (is (= (str "#kv/Optimizer [dcasgd {:learning-rate 0.01, :wd 0.0, :rescale-grad 1.0, :clip-gradient 0.0, "
-              ":begin-num-update 0.0, :momentum 0.0, :lambda 0.5}]")
+  (is (= (str "#kv/Optimizer [dcasgd {:learning-rate 0.01, :wd 0.0, :rescale-grad 1.0, "
+              ":clip-gradient 0.0, :begin-num-update 0.0, :momentum 0.0, :lambda 0.5}]")
          (pr-str (optimizer/dcasgd {:lambda 0.5}))))
-  (is (string/includes? (pr-str (optimizer/sgd {:lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))
+  (is (string/includes? (pr-str (optimizer/sgd
+                                  {:lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))
                         ", :lr-scheduler #kv/LrScheduler [factor[2, 0.5, 1.0E-8]]}]")))
 
 (deftest printing-works-with-any-bindings

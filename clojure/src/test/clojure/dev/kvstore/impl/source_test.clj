@@ -91,7 +91,8 @@
 
   An example begins with a parenthesis after six spaces. Its further lines have more spaces."
   [text]
-  (for [[_ expression value] (re-seq #"(?m)^ {6}(\(.*?(?:\n {7,}.*?)*?)(?: ;=> (.*))?$(?!\n {7})" text)]
+  (for [[_ expression value] (re-seq #"(?m)^ {6}(\(.*?(?:\n {7,}.*?)*?)(?: ;=> (.*))?$(?!\n {7})"
+                                     text)]
     [expression value]))
 
 (deftest every-docstring-has-an-example

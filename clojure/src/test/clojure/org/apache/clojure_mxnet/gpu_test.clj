@@ -44,7 +44,8 @@
     (is (= 8 (alength (ndarray/->raw nd))))
     (is (= 2.0 (.get (.asFloatBuffer ^ByteBuffer (ndarray/as-buffer nd)) 1)))
     (is (= [2.0] (vec (ndarray/read-into nd (float-array 1) 1)))))
-  (is (= (context/cpu) (ndarray/context (ndarray/as-in-context (ndarray/ones [1] on-gpu) (context/cpu)))))
+  (is (= (context/cpu)
+         (ndarray/context (ndarray/as-in-context (ndarray/ones [1] on-gpu) (context/cpu)))))
   (is (= "gpu(0)" (:context (datafy (ndarray/full [2] 0.5 on-gpu)))))
   (is (ndarray/= (ndarray/ones [2]) (ndarray/ones [2] on-gpu)))
   (is (= 6.0 (ndarray/to-scalar (ndarray/sum (ndarray/ones [2 3] on-gpu))))))
@@ -102,7 +103,8 @@
     (with-open [kv (kvstore/create "device")]
       (kvstore/set-gradient-compression kv {:type "2bit" :threshold 0.5})
       (kvstore/init kv "w" (ndarray/zeros [2] on-gpu))
-      (kvstore/push kv "w" [(ndarray/array [0.7 0.1] [2] on-gpu) (ndarray/array [0.9 -0.8] [2] {:ctx (gpu 1)})])
+      (kvstore/push kv "w" [(ndarray/array [0.7 0.1] [2] on-gpu)
+                            (ndarray/array [0.9 -0.8] [2] {:ctx (gpu 1)})])
       (is (= [1.0 -0.5] (ndarray/->vec (kvstore/pull kv "w"))))
       (with-open [before (kvstore/snapshot kv)]
         @(kvstore/checkpoint kv f)

@@ -42,7 +42,8 @@
     (kvstore/init kv ks ones)
     (testing "an array for each key"
       (let [failed (failure (kvstore/push kv ks (assoc ones 637 nil)))]
-        (is (= "Invalid values: expected an NDArray or RowSparse at position 637 for key `w637`, found nil"
+        (is (= (str "Invalid values: expected an NDArray or RowSparse at position 637 "
+                    "for key `w637`, found nil")
                (:message failed)))
         (is (= {:kvstore/code :invalid-argument :kvstore/key "w637" :kvstore/position 637
                 :kvstore/expected "an NDArray or RowSparse" :kvstore/found "nil"}
@@ -52,35 +53,48 @@
         (is (= ["w638" [638 1] ":x (clojure.lang.Keyword)"]
                ((juxt :kvstore/key :kvstore/position :kvstore/found) failed)))))
     (testing "a list of arrays for one key, and a map"
-      (is (= ["w0" 1] ((juxt :kvstore/key :kvstore/position) (failure (kvstore/push kv "w0" [(ones 0) nil])))))
+      (is (= ["w0" 1]
+             ((juxt :kvstore/key :kvstore/position)
+              (failure (kvstore/push kv "w0" [(ones 0) nil])))))
       (is (= ["Invalid outs: expected an NDArray for key `w7`, found 5 (java.lang.Long)" nil]
-             ((juxt :message :kvstore/position) (failure (kvstore/pull kv (assoc (zipmap ks ones) "w7" 5))))))
-      (is (= 1 (:kvstore/position (failure (kvstore/push kv {"w0" [(ones 0) nil]})))) "in the list of that key")
-      (is (= "w0" (:kvstore/key (failure (kvstore/pull kv "w0" (ndarray/row-sparse-array (ones 0) [0] [1])))))))
+             ((juxt :message :kvstore/position)
+              (failure (kvstore/pull kv (assoc (zipmap ks ones) "w7" 5))))))
+      (is (= 1 (:kvstore/position (failure (kvstore/push kv {"w0" [(ones 0) nil]}))))
+          "in the list of that key")
+      (is (= "w0"
+             (:kvstore/key
+              (failure (kvstore/pull kv "w0" (ndarray/row-sparse-array (ones 0) [0] [1])))))))
     (testing "values that are outs, too"
       (let [rows (ndarray/row-sparse-array (ones 0) [0] [1])
             failed (failure (kvstore/pushpull kv {"w0" [(ones 0) (ones 1)] "w1" [rows]}))]
         (is (= ["w1" nil] ((juxt :kvstore/key :kvstore/position) failed)))
-        (is (string/starts-with? (:message failed) "Invalid outs: expected an NDArray for key `w1`, found "))))
+        (is (string/starts-with? (:message failed)
+                                 "Invalid outs: expected an NDArray for key `w1`, found "))))
     (testing "keys"
-      (is (= "Invalid keys: expected a string, keyword or symbol at position 3, found 3.5 (java.lang.Double)"
+      (is (= (str "Invalid keys: expected a string, keyword or symbol at position 3, "
+                  "found 3.5 (java.lang.Double)")
              (:message (failure (kvstore/push kv (assoc ks 3 3.5) ones))))))
     (testing "an optimizer for weights that it cannot step"
       (kvstore/init kv "i" (ndarray/ones [1] {:dtype :int32}))
       (kvstore/set-optimizer kv (optimizer/sgd))
       (is (= "key `i`: an optimizer needs floating-point weights, not i32"
-             (:message (failure (kvstore/push kv (conj ks "i") (conj ones (ndarray/ones [1] {:dtype :int32}))))))))
+             (:message (failure (kvstore/push kv
+                                              (conj ks "i")
+                                              (conj ones (ndarray/ones [1] {:dtype :int32}))))))))
     (testing "found values are truncated, and may fail to print"
       (is (> 300 (count (:message (failure (kvstore/push kv "w0" (vec (range 1000))))))))
-      (is (> 300 (count (:message (failure (kvstore/push kv "w0" (apply str (repeat 100000 "x"))))))))
+      (is (> 300
+             (count (:message (failure (kvstore/push kv "w0" (apply str (repeat 100000 "x"))))))))
       (is (= "Invalid keys" (:start (failure (kvstore/pull kv (map #(/ 1 %) [1])))))))))
 
 (deftest lengths-name-the-dtype-of-the-array
-  (doseq [source [[1 2 3] [1.0 2.0 3.0] (int-array 3) (byte-array 3) (java.nio.FloatBuffer/allocate 3)]
+  (doseq [source [[1 2 3] [1.0 2.0 3.0] (int-array 3) (byte-array 3)
+                  (java.nio.FloatBuffer/allocate 3)]
           [dtype shape] [[:float32 [2 2]] [:int8 [2]]]
           f [#(ndarray/array source shape {:dtype dtype})
              #(ndarray/set (ndarray/zeros shape {:dtype dtype}) source)]]
-    (is (= [(str "elements for " (name dtype) " " (ndarray/shape (ndarray/zeros shape))) :length-mismatch "3"]
+    (is (= [(str "elements for " (name dtype) " " (ndarray/shape (ndarray/zeros shape)))
+            :length-mismatch "3"]
            ((juxt :start :kvstore/code :kvstore/found) (failure (f)))))))
 
 (deftest lists-of-every-type
@@ -103,15 +117,23 @@
         (kvstore/push kv "a" (as-list arrays))
         (kvstore/pull kv (as-list ["a" "b"]) (as-list outs))
         (is (= [[3.0] [4.0]] (map ndarray/->vec outs)))
-        (is (= [[0] [0]] (map ndarray/row-indices
-                              (kvstore/row-sparse-pull kv (as-list ["a" "b"]) (as-list [(as-list [0]) [0]])))))
+        (is (= [[0] [0]]
+               (map ndarray/row-indices
+                    (kvstore/row-sparse-pull kv
+                                             (as-list ["a" "b"])
+                                             (as-list [(as-list [0]) [0]])))))
         (kvstore/remove kv (as-list ["a" "b"]))
         (is (= [] (kvstore/keys kv))))
       (is (= [1.0 2.0] (ndarray/->vec (ndarray/concatenate (as-list arrays)))))
-      (is (= [[1.0 2.0] [3.0 4.0]] (ndarray/->nd-vec (ndarray/->ndarray (as-list [(as-list [1 2]) [3 4]])))))
-      (is (= [2 1] (ndarray/shape-vec (ndarray/reshape (ndarray/array (as-list [1 2]) (as-list [2])) (as-list [2 1]))))))
+      (is (= [[1.0 2.0] [3.0 4.0]]
+             (ndarray/->nd-vec (ndarray/->ndarray (as-list [(as-list [1 2]) [3 4]])))))
+      (is (= [2 1]
+             (ndarray/shape-vec (ndarray/reshape (ndarray/array (as-list [1 2]) (as-list [2]))
+                                                 (as-list [2 1]))))))
     (testing "Java arrays of other types"
-      (let [kv (kvstore/init (kvstore/create) (into-array String ["a" "b"]) (into-array NDArray arrays))]
+      (let [kv (kvstore/init (kvstore/create)
+                             (into-array String ["a" "b"])
+                             (into-array NDArray arrays))]
         (is (= expected (mapv ndarray/->vec (kvstore/pull kv (into-array Object ["a" "b"])))))))
     (testing "unordered collections are not lists"
       (doseq [unordered [#{"a"} {"a" 1} (java.util.HashSet. ["a"]) (java.util.HashMap. {"a" 1})]]
@@ -206,7 +228,8 @@
   (let [kv (store)
         a (ndarray/ones [2])]
     (testing "init of an existing key"
-      (is (= [:key-exists "w"] ((juxt :kvstore/code :kvstore/key) (failure (kvstore/init kv "w" a)))))
+      (is (= [:key-exists "w"]
+             ((juxt :kvstore/code :kvstore/key) (failure (kvstore/init kv "w" a)))))
       (is (= :key-exists (code (kvstore/init kv ["x" "w"] [a a]))))
       (is (= :key-exists (code (kvstore/init kv ["x" "x"] [a a]))))
       (is (= :key-exists (code (kvstore/init kv "x" [a a])))))

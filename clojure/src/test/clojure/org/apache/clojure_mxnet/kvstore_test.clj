@@ -228,8 +228,10 @@
     (is (= [[0.0]] (values ["b"])) "its momentum is gone")
     (doseq [on-existing [:reject :keep :replace]]
       (is (= :key-exists
-             (code (kvstore/init kv "e" [(ndarray/ones [1]) (ndarray/ones [1])] {:on-existing on-existing})))))
-    (is (= "Invalid on-existing" (:start (failure (kvstore/init kv "e" (ndarray/ones [1]) {:on-existing 1})))))
+             (code (kvstore/init kv "e" [(ndarray/ones [1]) (ndarray/ones [1])]
+                                 {:on-existing on-existing})))))
+    (is (= "Invalid on-existing"
+           (:start (failure (kvstore/init kv "e" (ndarray/ones [1]) {:on-existing 1})))))
     (is (= :invalid-argument (code (kvstore/init kv "e" (ndarray/ones [1]) {:exists :keep}))))))
 
 (deftest maps-replace-keys-and-values

@@ -17,21 +17,26 @@
 
 (deftest schedules-follow-their-formulas
   (is (= [1.0 1.0 0.5 0.5 0.25 0.25] (rates (lr-scheduler/factor-scheduler 2 0.5))))
-  (is (= [1.0 1.0 0.5 0.5 0.4 0.4] (rates (lr-scheduler/factor-scheduler 2 0.5 {:stop-factor-lr 0.4}))))
+  (is (= [1.0 1.0 0.5 0.5 0.4 0.4]
+         (rates (lr-scheduler/factor-scheduler 2 0.5 {:stop-factor-lr 0.4}))))
   (is (= [1.0 0.5 0.5 0.25 0.25 0.25] (rates (lr-scheduler/multi-factor-scheduler [1 3] 0.5))))
   (is (all-close? [0.5625 0.25 0.0625 0 0 0] (rates (lr-scheduler/poly-scheduler 4))))
-  (is (all-close? [0.8 0.6 0.4 0.2 0.2 0.2] (rates (lr-scheduler/poly-scheduler 4 {:power 1 :final-lr 0.2}))))
+  (is (all-close? [0.8 0.6 0.4 0.2 0.2 0.2]
+                  (rates (lr-scheduler/poly-scheduler 4 {:power 1 :final-lr 0.2}))))
   (is (all-close? [(/ (+ 2 (Math/sqrt 2)) 4) 0.5] (rates (lr-scheduler/cosine-scheduler 4))))
   (testing "after a warm-up"
     (is (all-close? [0.25 0.5 0.75 1 0.5 0.25]
                     (rates (lr-scheduler/multi-factor-scheduler [4 5] 0.5 {:warmup-steps 4}))))
     (is (all-close? [0.1 0.1 0.1 0.5]
                     (rates (lr-scheduler/multi-factor-scheduler
-                             [3] 0.5 {:warmup-steps 4 :warmup-begin-lr 0.1 :warmup-mode :constant}))))))
+                             [3]
+                             0.5
+                             {:warmup-steps 4 :warmup-begin-lr 0.1 :warmup-mode :constant}))))))
 
 (deftest schedules-are-values
   (is (= (lr-scheduler/factor-scheduler 2 0.5) (lr-scheduler/factor-scheduler 2 0.5)))
-  (is (= "#kv/LrScheduler [factor[2, 0.5, 1.0E-8]]" (pr-str (lr-scheduler/factor-scheduler 2 0.5)))))
+  (is (= "#kv/LrScheduler [factor[2, 0.5, 1.0E-8]]"
+         (pr-str (lr-scheduler/factor-scheduler 2 0.5)))))
 
 (deftest invalid-schedules
   (is (= "Invalid step" (:start (failure (lr-scheduler/factor-scheduler 0.5 0.5)))))
@@ -42,10 +47,13 @@
          (:start (failure (lr-scheduler/cosine-scheduler 9 {:warmup-steps 2 :warmup-mode :slow})))))
   (doseq [bad [false true "1"]]
     (is (= "Invalid warmup-begin-lr"
-           (:start (failure (lr-scheduler/factor-scheduler 1 0.5 {:warmup-steps 2 :warmup-begin-lr bad})))))
-    (is (= "Invalid stop-factor-lr" (:start (failure (lr-scheduler/factor-scheduler 1 0.5 {:stop-factor-lr bad})))))
+           (:start (failure (lr-scheduler/factor-scheduler
+                              1 0.5 {:warmup-steps 2 :warmup-begin-lr bad})))))
+    (is (= "Invalid stop-factor-lr"
+           (:start (failure (lr-scheduler/factor-scheduler 1 0.5 {:stop-factor-lr bad})))))
     (is (= "Invalid final-lr" (:start (failure (lr-scheduler/cosine-scheduler 9 {:final-lr bad})))))
-    (is (= "Invalid base" (:start (failure (lr-scheduler/learning-rate (lr-scheduler/poly-scheduler 4) bad 1))))))
+    (is (= "Invalid base"
+           (:start (failure (lr-scheduler/learning-rate (lr-scheduler/poly-scheduler 4) bad 1))))))
   (is (= (lr-scheduler/multi-factor-scheduler [1 2] 0.5)
          (lr-scheduler/multi-factor-scheduler (eduction (map inc) [0 1]) 0.5)))
   (is (= :invalid-argument (code (lr-scheduler/factor-scheduler 0 0.5))))

@@ -65,13 +65,15 @@
     (is (= [2.5 5.5] (ndarray/->vec (ndarray/+= a (f32 0.5 1.5)))))))
 
 (deftest integers-stay-integers
-  (are [expected result] (= [dtype/INT32 expected] [(ndarray/dtype result) (ndarray/->int-vec result)])
+  (are [expected result] (= [dtype/INT32 expected]
+                            [(ndarray/dtype result) (ndarray/->int-vec result)])
     [3 5] (ndarray/+ (i32 1 3) 2.5)
     [2 3] (ndarray/div (i32 5 7) 2.5)
     [1 -5] (ndarray/% (i32 -5 7) (i32 3 -6))
     [1 0] (ndarray/> (i32 3 1) 2))
   (is (= [9007199254740993]
-         (ndarray/->long-vec (ndarray/+ (ndarray/full [1] 9007199254740992 {:dtype dtype/INT64}) 1))))
+         (ndarray/->long-vec
+           (ndarray/+ (ndarray/full [1] 9007199254740992 {:dtype dtype/INT64}) 1))))
   (is (= [44] (ndarray/->int-vec (ndarray/* (ndarray/full [1] 100 {:dtype dtype/UINT8}) 3))))
   (testing "division by zero"
     (is (= :invalid-argument (code (ndarray/div (i32 1) 0))))

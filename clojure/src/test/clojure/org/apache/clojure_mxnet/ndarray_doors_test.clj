@@ -44,8 +44,10 @@
         columns (ndarray/array [1 0 1] [3])]
     (is (= [1 2 5] (ndarray/->long-vec (ndarray/choose-element-0index matrix columns))))
     (is (= (ndarray/dtype matrix) (ndarray/dtype (ndarray/choose-element-0index matrix columns))))
-    (is (= [[0.0 1.0] [1.0 0.0] [0.0 1.0]] (ndarray/->nd-vec (ndarray/onehot-encode columns matrix))))
-    (is (= :invalid-argument (code (ndarray/choose-element-0index matrix (ndarray/array [0 2 0] [3])))))
+    (is (= [[0.0 1.0] [1.0 0.0] [0.0 1.0]]
+           (ndarray/->nd-vec (ndarray/onehot-encode columns matrix))))
+    (is (= :invalid-argument
+           (code (ndarray/choose-element-0index matrix (ndarray/array [0 2 0] [3])))))
     (is (= :invalid-argument (code (ndarray/onehot-encode (ndarray/array [0 -1 0] [3]) matrix))))
     (is (= :invalid-argument (code (ndarray/onehot-encode columns (ndarray/zeros [3])))))
     (is (= :length-mismatch (code (ndarray/onehot-encode (ndarray/array [0] [1]) matrix))))))

@@ -87,7 +87,8 @@
     (is (= rows (ndarray/->nd-vec a))))
   (is (= [2] (ndarray/shape-vec (ndarray/->ndarray '(1 2) {:ctx (context/cpu 2)}))))
   (doseq [x [[] [[]] [[1 2] [3]] [1 [2]] [[1] 2] ["a"] nil 5]]
-    (is (= ["Invalid N-D sequence" x] ((juxt :start :kvstore/value) (failure (ndarray/->ndarray x)))))))
+    (is (= ["Invalid N-D sequence" x]
+           ((juxt :start :kvstore/value) (failure (ndarray/->ndarray x)))))))
 
 (deftest ranges
   (is (= [0.0 1.0 2.0] (ndarray/->vec (ndarray/arange 0 3))))

@@ -125,7 +125,8 @@
                   #(kvstore/set-hyper-parameters kv {:lr 0.5 :learning-rate 1})]
             :let [failed (failure (both))]]
       (is (= :invalid-argument (:kvstore/code failed)))
-      (is (= ":lr and :learning-rate name the same hyper-parameter: expected one of them, found both"
+      (is (= (str ":lr and :learning-rate name the same hyper-parameter: "
+                  "expected one of them, found both")
              (:message failed))))
     (is (= 0.125 (rate)))))
 
@@ -146,11 +147,14 @@
       (is (= (str "Incorrect sgd optimizer options: expected a number for " option ", found " value
                   " (java.lang.Boolean)")
              (:message (failure (optimizer/sgd {option value})))))
-      (is (= (str "Invalid hyper-parameters: expected a number for " option ", found " value " (java.lang.Boolean)")
+      (is (= (str "Invalid hyper-parameters: expected a number for " option ", found " value
+                  " (java.lang.Boolean)")
              (:message (failure (kvstore/set-hyper-parameters kv {option value}))))))
-    (is (= "Incorrect sgd optimizer options: expected true, false, 0 or 1 for :lazy-update, found \"on\" (java.lang.String)"
+    (is (= (str "Incorrect sgd optimizer options: expected true, false, 0 or 1 for :lazy-update, "
+                "found \"on\" (java.lang.String)")
            (:message (failure (optimizer/sgd {:lazy-update "on"})))))
-    (is (string/includes? (:message (failure (kvstore/set-optimizer kv (optimizer/sgd {:lazy-update 0.5}))))
+    (is (string/includes? (:message (failure (kvstore/set-optimizer
+                                               kv (optimizer/sgd {:lazy-update 0.5}))))
                           "`lazy_update`"))))
 
 (deftest invalid-steps
@@ -169,7 +173,8 @@
     (is (= ["Incorrect sgd optimizer options" :invalid-argument opts]
            ((juxt :start :kvstore/code :kvstore/value) (failure (optimizer/sgd opts))))))
   (testing "the error names an unknown option"
-    (is (string/includes? (:message (failure (optimizer/sgd {:learnig-rate 0.1}))) ":learnig-rate")))
+    (is (string/includes? (:message (failure (optimizer/sgd {:learnig-rate 0.1})))
+                          ":learnig-rate")))
   (is (= :invalid-argument (code (optimizer/sgd [0.1]))))
   (testing "of the wrong type"
     (doseq [opts [{:lr-scheduler (Object.)} {:lr-mult [1]} {:wd-mult {"a" "b"}}]]
@@ -179,13 +184,15 @@
     (is (= :invalid-argument (code (optimizer/adam {:beta1 1.5}))))))
 
 (deftest options-have-names-of-their-own
-  (let [kv (kvstore/set-optimizer (kvstore/create) (optimizer/dcasgd {:lambda 0.5 :rescale-gradient 2}))]
+  (let [kv (kvstore/set-optimizer (kvstore/create)
+                                  (optimizer/dcasgd {:lambda 0.5 :rescale-gradient 2}))]
     (is (= [0.5 2.0] ((juxt :lambda :rescale-grad) (kvstore/hyper-parameters kv))))
     (kvstore/set-hyper-parameters kv (kvstore/hyper-parameters kv))
     (is (= :invalid-argument
            (code (kvstore/set-hyper-parameters kv {:rescale-grad 1 :rescale-gradient 1})))))
   (is (= 0.5 (:lambda1 (kvstore/hyper-parameters
-                         (kvstore/set-optimizer (kvstore/create) (optimizer/ftrl {:lambda1 0.5}))))))
+                         (kvstore/set-optimizer (kvstore/create)
+                                                (optimizer/ftrl {:lambda1 0.5}))))))
   (is (= :invalid-argument (code (optimizer/sgd {:rescale-grad 1 :rescale-gradient 1}))))
   (is (= :invalid-argument (code (optimizer/sgd {:lr-mult {"w" ##NaN}}))))
   (is (= "Invalid keys: two with the name `w`"

@@ -52,6 +52,7 @@
   (doseq [bad [1 false]]
     (is (= "Invalid context" (:start (failure (random/uniform 0 1 [2] {:context bad})))))
     (is (= "Invalid context" (:start (failure (random/uniform 0 1 [2] {:ctx bad}))))))
-  (is (= :invalid-argument (code (random/uniform 0 1 [2] {:ctx (context/cpu) :context (context/cpu)}))))
+  (is (= :invalid-argument
+         (code (random/uniform 0 1 [2] {:ctx (context/cpu) :context (context/cpu)}))))
   (is (= :invalid-argument (code (random/normal 0 1 [2] {:contxt (context/cpu)}))))
   (is (= "Invalid out" (:start (failure (random/uniform 0 1 [2] {:out [1 2]}))))))

@@ -38,7 +38,8 @@
   (testing "only the returned element of a sequence is kept"
     (let [made (atom [])
           kept (resource-scope/using
-                 (first (doall (repeatedly 3 #(let [a (ndarray/ones [2])] (swap! made conj a) a)))))]
+                 (first (doall (repeatedly
+                                 3 #(let [a (ndarray/ones [2])] (swap! made conj a) a)))))]
       (is (= [false true true] (apply disposed @made)))
       (is (identical? kept (first @made)))))
   (testing "Java arrays"
@@ -66,7 +67,8 @@
       (is (freed? :b))
       (resource-scope/with-let [c (ndarray/ones [1])] (swap! state assoc :c c))
       (resource-scope/using (swap-vals! state assoc :d (ndarray/ones [1])))
-      (resource-scope/using (let [[old] (reset-vals! state (assoc @state :e (ndarray/ones [1])))] old nil))
+      (resource-scope/using (let [[old] (reset-vals! state (assoc @state :e (ndarray/ones [1])))]
+                              old nil))
       (is (freed? :c :d :e)))
     (testing "inside of let, do, when and if"
       (resource-scope/using
@@ -77,7 +79,8 @@
                   nil)))))
       (is (freed? :f)))
     (testing "symbols on the right-hand side of a binding are not locals"
-      (resource-scope/with-let [n (swap! (atom 0) inc)] (swap! state assoc :n n :p (ndarray/ones [1])))
+      (resource-scope/with-let [n (swap! (atom 0) inc)]
+        (swap! state assoc :n n :p (ndarray/ones [1])))
       (resource-scope/using
         (let [x (if @state (ndarray/ones [1]) (ndarray/zeros [1]))]
           (if x (swap! state assoc :q x) nil)))
@@ -107,7 +110,10 @@
         (is (= [false] (disposed (:mine kept))) "a local of that name"))
       (let [kept (resource-scope/using (let [reset! vector] (reset! (ndarray/ones [1]))))]
         (is (= [false] (disposed (first kept)))))
-      (is (= [[1.0]] (map ndarray/->vec (resource-scope/using (if-let [a (ndarray/ones [1])] [a] (swap! state identity)))))))
+      (is (= [[1.0]]
+             (map ndarray/->vec
+                  (resource-scope/using
+                    (if-let [a (ndarray/ones [1])] [a] (swap! state identity)))))))
     (testing "the value is returned"
       (is (= 3 (resource-scope/using (swap! (atom 2) inc))))
       (is (nil? (resource-scope/using))))))

@@ -24,7 +24,8 @@
     (is (= [[1.0 2.0] [3.0 4.0]] (ndarray/->nd-vec (ndarray/row-data value))))
     (is (= [[0.0 0.0] [1.0 2.0] [0.0 0.0] [3.0 4.0]] (ndarray/->nd-vec (ndarray/to-dense value))))
     (is (= "#kv/RowSparse [2 rows of f32 [4 2] cpu(0)]" (pr-str value)))
-    (is (= {:shape [4 2] :dtype :float32 :context "cpu(0)" :num-rows 2 :indices [1 3]} (datafy value)))
+    (is (= {:shape [4 2] :dtype :float32 :context "cpu(0)" :num-rows 2 :indices [1 3]}
+           (datafy value)))
     (.close value)
     (is (= "#kv/RowSparse [closed]" (pr-str value)))
     (is (= {:closed true} (datafy value)))
@@ -45,7 +46,8 @@
       (is (= [1 2] (ndarray/row-indices pulled)))
       (is (= [[0.0 0.0] [3.0 3.0]] (ndarray/->nd-vec (ndarray/row-data pulled)))))
     (is (= [[0] [1 3]]
-           (map ndarray/row-indices (kvstore/row-sparse-pull kv ["b" "a"] [[0] (long-array [3 1])]))))
+           (map ndarray/row-indices
+                (kvstore/row-sparse-pull kv ["b" "a"] [[0] (long-array [3 1])]))))
     (is (= [] (ndarray/row-indices (kvstore/row-sparse-pull kv "a" []))))
     (kvstore/pushpull kv "a" (rows 5 1) (ndarray/zeros [4 2]))
     (is (= [0.0 0.0 5.0 5.0 0.0 0.0 0.0 0.0] (ndarray/->vec (kvstore/pull kv "a"))))))
@@ -53,7 +55,8 @@
 (deftest lazy-updates
   (doseq [[lazy other] {1 1.0 0 0.75}]
     (let [kv (doto (kvstore/init (kvstore/create) "w" (ndarray/ones [4 2]))
-               (kvstore/set-optimizer (optimizer/sgd {:learning-rate 0.5 :wd 0.5 :lazy-update lazy}))
+               (kvstore/set-optimizer (optimizer/sgd {:learning-rate 0.5 :wd 0.5
+                                                      :lazy-update lazy}))
                (kvstore/push "w" (rows 1 1)))]
       (is (= [[other other] [0.25 0.25] [other other] [other other]] (values kv "w")))
       (is (= (double lazy) (:lazy-update (kvstore/hyper-parameters kv)))))))

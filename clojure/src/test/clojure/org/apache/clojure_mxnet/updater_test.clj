@@ -56,7 +56,7 @@
     (let [kv (store ["w"] (fn [& _] (throw thrown)))]
       (is (identical? thrown (thrown-by #(kvstore/push kv "w" (ndarray/ones [1])))))
       (is (identical? thrown (thrown-by #(kvstore/pushpull kv "w" (ndarray/ones [1])))))
-      (testing "and the store goes on"
+      (testing "and the store continues to work"
         (is (= 1.0 (value kv "w")))
         (kvstore/set-updater kv add)
         (kvstore/push kv "w" (ndarray/ones [1]))

@@ -25,7 +25,8 @@
       (kvstore/set-optimizer (optimizer/sgd {:learning-rate 0.1
                                              :momentum 0.9
                                              :wd 0.01
-                                             :lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))))
+                                             :lr-scheduler
+                                             (lr-scheduler/factor-scheduler 2 0.5)}))))
 
 (defn- step
   "Pushes values derived from `n`, and returns all values of the store."
@@ -50,7 +51,8 @@
           (is (kvstore/snapshot= before (kvstore/snapshot (kvstore/rollback kv before)))))))))
 
 (deftest a-snapshot-returns-its-contents
-  (let [kv (kvstore/init (store) "rows" (ndarray/row-sparse-array (ndarray/ones [2 3]) [1 5] [9 3]))]
+  (let [kv (kvstore/init (store) "rows"
+                         (ndarray/row-sparse-array (ndarray/ones [2 3]) [1 5] [9 3]))]
     (step kv 1)
     (with-open [s (kvstore/snapshot kv)]
       (let [expected (kvstore/stats kv)
@@ -62,7 +64,8 @@
         (is (= (:keys expected) (datafy/datafy s)))
         ;; Two rows of three numbers, and their row indices.
         (is (= (+ 24 16) (get-in expected [:keys "rows" :bytes])))
-        (is (= [1.0 1.0] (take 2 (drop 3 (ndarray/->vec (datafy/nav (datafy/datafy s) "rows" nil)))))))
+        (is (= [1.0 1.0]
+               (take 2 (drop 3 (ndarray/->vec (datafy/nav (datafy/datafy s) "rows" nil)))))))
       (let [{:keys [num-updates arrays]} (kvstore/snapshot-state s :w)]
         (is (= 1 num-updates))
         (is (= [[3]] (mapv ndarray/shape-vec arrays))))
@@ -80,7 +83,9 @@
           expected (mapv #(step kv %) [2 3 4])]
       (is (= f @writing (deref writing 1000 :late)))
       (is (realized? writing))
-      (is (= {:bytes-written (.length (File. ^String f)) :bytes (.length (File. ^String f)) :done? true}
+      (is (= {:bytes-written (.length (File. ^String f))
+              :bytes (.length (File. ^String f))
+              :done? true}
              (kvstore/progress writing)))
       (is (re-matches #"#kv/Checkpoint\[.* bytes\]" (pr-str writing)))
       (let [other (kvstore/restore (kvstore/create "device") f)]
@@ -116,7 +121,8 @@
     (step kv 1)
     (kvstore/save-optimizer-states kv f true)
     (kvstore/set-optimizer other (optimizer/adam))
-    (is (= :invalid-argument (code (kvstore/save-optimizer-states (kvstore/create) (temporary-file)))))
+    (is (= :invalid-argument
+           (code (kvstore/save-optimizer-states (kvstore/create) (temporary-file)))))
     (is (= :key-not-found (code (kvstore/load-optimizer-states (kvstore/create) f))))
     (kvstore/load-optimizer-states other f)
     (is (= (kvstore/hyper-parameters kv) (kvstore/hyper-parameters other)))

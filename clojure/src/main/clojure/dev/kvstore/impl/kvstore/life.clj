@@ -58,7 +58,8 @@
   []
   (apply array-map
          (mapcat (fn [[fact text]]
-                   [(keyword (string/replace (.toLowerCase ^String fact Locale/ROOT) " " "-")) text])
+                   [(keyword (string/replace (.toLowerCase ^String fact Locale/ROOT) " " "-"))
+                    text])
                  (Doctor/report))))
 
 (defn stats

@@ -44,7 +44,8 @@
 
       (set-updater kv (fn [_ pushed stored] (ndarray/+= stored pushed)))"
   ^dev.kvstore.KVStore [^KVStore kvstore f]
-  (errors/check #(or (nil? %) (updater? %)) f "updater" "nil or a function of key, pushed and stored")
+  (errors/check #(or (nil? %) (updater? %)) f "updater"
+                "nil or a function of key, pushed and stored")
   (errors/guard (.setUpdater kvstore (some-> f updater/java))))
 
 (defn set-optimizer
@@ -65,7 +66,8 @@
   Throws code `:invalid-argument` if there is no optimizer, and code `:closed` if `kvstore` is
   closed.
 
-      (:momentum (hyper-parameters (set-optimizer (create) (optimizer/sgd {:momentum 0.5})))) ;=> 0.5"
+      (:momentum (hyper-parameters
+                   (set-optimizer (create) (optimizer/sgd {:momentum 0.5})))) ;=> 0.5"
   [kvstore]
   (hyper-parameters/options
     (errors/guard
@@ -83,7 +85,8 @@
 
       (set-hyper-parameters kv {:learning-rate 0.001})"
   ^dev.kvstore.KVStore [^KVStore kvstore changed]
-  (errors/check #(and (map? %) (every? keyword? (keys %))) changed "hyper-parameters" "a map of keywords to numbers")
+  (errors/check #(and (map? %) (every? keyword? (keys %))) changed "hyper-parameters"
+                "a map of keywords to numbers")
   (when-let [wrong (some (fn [[option value]] (hyper-parameters/wrong-value option value)) changed)]
     (errors/invalid (str "Invalid hyper-parameters: " wrong) changed))
   (errors/guard (.setHyperParameters kvstore (hyper-parameters/native-values changed))))

@@ -2,7 +2,7 @@
   "Snapshots of stores. org.apache.clojure-mxnet.kvstore exports these functions.
 
     snapshot rollback                            taking a snapshot, and rolling back to it
-    snapshot-keys snapshot-value snapshot-state  its contents; see also `stats` and `hyper-parameters`
+    snapshot-keys snapshot-value snapshot-state  its contents; also `stats`, `hyper-parameters`
     snapshot-diff snapshot=                      comparing two snapshots"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.pairs :as pairs])
@@ -55,7 +55,8 @@
   "Returns the value of `key` in `snapshot` as a new array. Throws code `:key-not-found` if
   `snapshot` has no such key.
 
-      (ndarray/->vec (snapshot-value (snapshot (init (create) \"w\" (ndarray/ones [2]))) \"w\")) ;=> [1.0 1.0]"
+      (ndarray/->vec
+        (snapshot-value (snapshot (init (create) \"w\" (ndarray/ones [2]))) \"w\")) ;=> [1.0 1.0]"
   ^dev.kvstore.NDArray [^Snapshot snapshot key]
   (let [key (pairs/key-name key)]
     (errors/guard (.get snapshot key))))
@@ -68,7 +69,9 @@
 
       (with-open [before (snapshot (-> (create)
                                        (init \"w\" (ndarray/ones [2]))
-                                       (set-optimizer (optimizer/sgd {:momentum 0.5 :learning-rate 1 :wd 0}))
+                                       (set-optimizer (optimizer/sgd {:momentum 0.5
+                                                                      :learning-rate 1
+                                                                      :wd 0}))
                                        (push \"w\" (ndarray/ones [2]))))]
         (mapv ndarray/->vec (:arrays (snapshot-state before \"w\")))) ;=> [[-1.0 -1.0]]"
   [^Snapshot snapshot key]

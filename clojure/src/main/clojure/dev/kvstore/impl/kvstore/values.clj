@@ -177,7 +177,9 @@
       (broadcast kv \"w\" weights [w0 w1])
       (broadcast kv {:v weights} {:v [w0 w1]})"
   (^dev.kvstore.KVStore [kvstore key->value key->out]
-   (broadcast-pairs kvstore (pairs/map-pairs key->value "values") (pairs/map-pairs key->out "outs")))
+   (broadcast-pairs kvstore
+                    (pairs/map-pairs key->value "values")
+                    (pairs/map-pairs key->out "outs")))
   (^dev.kvstore.KVStore [kvstore ks vs outs]
    (broadcast-pairs kvstore (pairs/pairs ks vs "values") (pairs/pairs ks outs "outs"))))
 

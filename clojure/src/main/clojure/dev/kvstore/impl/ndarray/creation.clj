@@ -86,7 +86,9 @@
           (contains? #{"[F" "[D" "[I" "[J" "[B"} (some-> source class .getName)))
     source
     (let [listed (or (lists/as-list source)
-                     (errors/reject "source" "a list of numbers, a primitive array or a buffer" source))]
+                     (errors/reject "source"
+                                    "a list of numbers, a primitive array or a buffer"
+                                    source))]
       (when-let [i (first (keep-indexed (fn [i x] (when-not (number? x) i)) listed))]
         (errors/reject "source" "a number" source {:found (nth listed i)
                                                    :place (str "at position " i)

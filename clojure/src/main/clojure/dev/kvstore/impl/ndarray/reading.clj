@@ -5,7 +5,7 @@
     ->vec ->nd-vec                                         Floats, flat or nested
     ->float-vec ->double-vec ->int-vec ->long-vec ->byte-vec   other numbers
     ->raw to-array to-float64-array                        primitive arrays
-    as-buffer read-into                                    without a copy; into an array of the caller
+    as-buffer read-into                                    without a copy; into a given array
     to-scalar                                              one number
     =                                                      equality"
   (:refer-clojure :exclude [= to-array])
@@ -191,7 +191,8 @@
   (errors/guard
     (let [dims (vec (.toArray (.shape ndarray)))]
       (when-not (or (core/= [1] dims) (core/= [] dims))
-        (errors/invalid (str "The current array is not a scalar: expected shape [1], found " dims) dims))
+        (errors/invalid (str "The current array is not a scalar: expected shape [1], found " dims)
+                        dims))
       (aget (.toFloats ndarray) 0))))
 
 (defn- same-floats?

@@ -13,7 +13,7 @@
   with the column index for each row.
 
   Throws code `:invalid-argument` if `ndarray` is not a matrix or has no such column, and code
-  `:length-mismatch` if the number of indices is not the number of rows.
+  `:length-mismatch` if the number of indices is not the number of rows of `ndarray`.
 
       (->vec (choose-element-0index (->ndarray [[1 2] [3 4]]) (array [1 0] [2]))) ;=> [2.0 3.0]"
   ^dev.kvstore.NDArray [^NDArray ndarray ^NDArray indices]

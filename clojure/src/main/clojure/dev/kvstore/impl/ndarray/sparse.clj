@@ -36,7 +36,8 @@
   are not in ascending order or out of range, and code `:spec-mismatch` if the number or the shape
   of the rows does not match.
 
-      (->nd-vec (to-dense (row-sparse-array (array [5 6] [1 2]) [1] [3 2]))) ;=> [[0.0 0.0] [5.0 6.0] [0.0 0.0]]"
+      (->nd-vec (to-dense (row-sparse-array (array [5 6] [1 2])
+                                            [1] [3 2]))) ;=> [[0.0 0.0] [5.0 6.0] [0.0 0.0]]"
   ^dev.kvstore.RowSparse [^NDArray rows indices shape-vec]
   (let [indices (->ids indices "indices")
         shape (shape/->shape shape-vec)]
