@@ -1,4 +1,4 @@
-//! [`Call`]: a collective operation, and which of several calls come next.
+//! [`Call`]: a collective operation. [`select`] chooses the next calls of a queue.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -11,34 +11,35 @@ use kvstore_core::{Error, Key, KeyStats, OnExisting, Result, Snapshot, TensorSpe
 use super::stores::{MAX_BATCH, Stores};
 use super::ticket::Ticket;
 
-/// A call that every rank makes.
+/// A collective operation: every rank makes the same call.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) stores: Arc<Stores>,
     pub(crate) operation: Operation,
     pub(crate) priority: i32,
-    /// A number that calls of several ranks have in common which are the same.
+    /// The fingerprint of the call. Equal calls have equal fingerprints on all ranks.
     pub(crate) fingerprint: u64,
     pub(crate) ticket: Arc<Ticket>,
 }
 
 impl Drop for Call {
-    /// Nobody waits for a call that has come to no end.
+    /// Ends the ticket, so that no thread waits for a call that panicked. Has no effect on a ticket
+    /// that has already ended.
     fn drop(&mut self) {
         self.ticket.end(Err(Error::Internal("a call of all ranks has panicked".to_owned())));
     }
 }
 
-/// What is done.
+/// The operation of a call.
 #[derive(Debug)]
 pub(crate) enum Operation {
-    /// Rank 0's values become those of every rank.
+    /// Initialises keys on every rank with the values of rank 0.
     Init {
         keys: Vec<Key>,
         values: Vec<Value>,
         existing: OnExisting,
     },
-    /// Each key gets the sum over all ranks. A key stands once.
+    /// Pushes the sum over all ranks to each key. Every key appears once.
     Push {
         keys: Vec<Key>,
         sums: Vec<Value>,
@@ -46,18 +47,21 @@ pub(crate) enum Operation {
     Remove {
         keys: Vec<Key>,
     },
-    /// Nothing, when all before it is done; rank 0's configuration becomes that of every rank.
+    /// Waits for all earlier calls. Then every rank adopts the configuration of rank 0.
     Barrier,
-    /// Every rank gets what all of them hold, as a snapshot of a store of this name.
+    /// Takes a snapshot of the contents of all ranks. Every rank receives it. The string is the
+    /// name of the store.
     Snapshot(String, Arc<SnapshotSlot>),
-    /// Every rank gets a snapshot: its own, which it has put there, or that of the first which has one.
+    /// Gives a snapshot to every rank. A rank without its own receives the snapshot of the first
+    /// rank that has one.
     Share(Arc<SharedSnapshot>),
-    /// Every rank goes back to its part of the same snapshot.
+    /// Restores every rank from its part of the same snapshot.
     Rollback(Box<Snapshot>),
 }
 
 impl Operation {
-    /// Returns how many bytes of elements wait with it.
+    /// Returns the size in bytes of the elements that the operation keeps in memory while it is
+    /// queued.
     pub(crate) fn num_bytes(&self) -> usize {
         match self {
             Self::Push { sums, .. } => sums.iter().map(Value::num_bytes).sum(),
@@ -66,14 +70,14 @@ impl Operation {
     }
 }
 
-/// Where a snapshot is put.
+/// The place where a call stores the resulting snapshot.
 pub(crate) type SnapshotSlot = std::sync::Mutex<Option<Snapshot>>;
 
 /// The snapshot of a restore, exchanged between ranks.
 #[derive(Debug)]
 pub(crate) struct SharedSnapshot {
     pub(crate) taken: SnapshotSlot,
-    /// Why this rank has no snapshot.
+    /// The reason why this rank has no snapshot.
     pub(crate) why_not: Option<String>,
     /// The reasons of all ranks, if no rank has a snapshot.
     pub(crate) reasons: std::sync::Mutex<Vec<String>>,
@@ -92,7 +96,7 @@ impl Call {
         Self { stores, operation, priority, fingerprint: hasher.finish(), ticket }
     }
 
-    /// Returns whether it can only be made where all ranks have the same configuration.
+    /// Returns whether the call requires the same configuration on all ranks.
     pub(crate) fn needs_agreement(&self) -> bool {
         match &self.operation {
             Operation::Push { .. } | Operation::Snapshot(..) => true,
@@ -104,7 +108,7 @@ impl Call {
         }
     }
 
-    /// Returns its name for texts, with its first key.
+    /// Describes the call for messages: its verb and first key.
     pub(crate) fn subject(&self) -> String {
         subject_of(std::slice::from_ref(self))
     }
@@ -138,7 +142,7 @@ impl Call {
             Operation::Init { existing: OnExisting::Replace, .. } => " that replaces keys",
             _ => "",
         };
-        // All other calls have the same one.
+        // Only pushes have a priority that the user chooses.
         let priority = match (&self.operation, self.priority) {
             (Operation::Push { .. }, priority) if priority != 0 => {
                 format!(" with priority {priority}")
@@ -152,7 +156,7 @@ impl Call {
         format!("{verb}{existing}{priority}{store}")
     }
 
-    /// Returns its verb, and its keys.
+    /// Returns the verb and the keys.
     fn name(&self) -> (&'static str, &[Key]) {
         match &self.operation {
             Operation::Init { keys, .. } => ("init", keys.as_slice()),
@@ -165,24 +169,25 @@ impl Call {
         }
     }
 
-    /// Returns how many bytes it sends, if it is a push that can be made with others as one: nobody can say no to it.
+    /// Returns the number of bytes that the call sends if it may be combined with other pushes, or
+    /// `None` if not. Only dense pushes that cannot be rejected may be combined.
     fn joins(&self) -> Option<usize> {
         let Operation::Push { keys, sums } = &self.operation else { return None };
-        // Each call has a norm of its own.
+        // Clipping computes one norm for each call.
         let is_clipped = self.stores.config().clip_global_norm.is_some();
         if is_clipped || !self.stores.takes(keys, sums) {
             return None;
         }
-        // Of rows each rank has others.
+        // Ranks push different rows, so they would compute different sizes.
         let bytes = |sum: &Value| sum.rows().is_none().then_some(sum.num_bytes());
         sums.iter().map(bytes).sum()
     }
 }
 
-/// Appends the parts in which snapshots can differ.
+/// Appends the properties in which the snapshots of two ranks can differ.
 fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
-    let part = |of_key: KeyStats| {
-        let KeyStats { key, spec, num_pushes, state_bytes, .. } = of_key;
+    let part = |stats: KeyStats| {
+        let KeyStats { key, spec, num_pushes, state_bytes, .. } = stats;
         format!("`{key}` {spec} after {num_pushes} pushes with {state_bytes} bytes of state")
     };
     let file = match snapshot.checksum() {
@@ -208,7 +213,7 @@ fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the name of calls that are made as one.
+/// Describes calls that are combined into one, for messages.
 pub(crate) fn subject_of(calls: &[Call]) -> String {
     let verb = calls.first().map_or("", |call| call.name().0);
     let mut keys = calls.iter().flat_map(|call| call.name().1);
@@ -221,15 +226,15 @@ pub(crate) fn subject_of(calls: &[Call]) -> String {
 
 /// The preceding calls of one store.
 struct PrecedingCalls<'a> {
-    /// The keys that they push.
+    /// The keys that these calls push.
     pushed: HashSet<&'a Key>,
     is_empty: bool,
     is_only_pushes: bool,
 }
 
 impl<'a> PrecedingCalls<'a> {
-    /// Adds a call. Returns whether it may run before all preceding ones. The cost is proportional
-    /// to its keys.
+    /// Adds a call. Returns whether it may run before all preceding calls. The cost is proportional
+    /// to the number of its keys.
     fn lets_pass(&mut self, operation: &'a Operation) -> Result<bool> {
         let is_first = std::mem::replace(&mut self.is_empty, false);
         let Operation::Push { keys, .. } = operation else {
@@ -251,7 +256,8 @@ impl Default for PrecedingCalls<'_> {
     }
 }
 
-/// Returns the calls that need not wait for an earlier one, those of a higher priority first, of several the first.
+/// Returns the indices of the calls that may run before all earlier ones, by descending priority.
+/// Calls of equal priority keep their order.
 fn in_order(calls: &[&Call]) -> Result<Vec<usize>> {
     if calls.len() == 1 {
         return Ok(Vec::from([0]));
@@ -263,15 +269,16 @@ fn in_order(calls: &[&Call]) -> Result<Vec<usize>> {
             order.push(index);
         }
     }
-    // Calls of one priority stay in their order. A stable sort would allocate.
+    // The index in the sort key keeps the order of equal priorities. A stable sort would allocate.
     order.sort_unstable_by_key(|index| {
         (calls.get(*index).map(|call| Reverse(call.priority)), *index)
     });
     Ok(order)
 }
 
-/// Returns which of the calls are made next: one, or several pushes to a store that travel as one. `agree` says whether
-/// all ranks have the same configuration for a call.
+/// Returns the indices of the calls to make next: one call, or several pushes to one store that are
+/// combined. `agree` returns whether all ranks have the same configuration for the call at an
+/// index.
 pub(crate) fn select(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Result<Vec<usize>> {
     let mut order = in_order(calls)?;
     let store = order.first().and_then(|index| calls.get(*index)).map(|call| call.stores.number);
@@ -288,7 +295,8 @@ pub(crate) fn select(calls: &[&Call], agree: impl Fn(usize) -> bool) -> Result<V
 }
 
 impl Hash for Operation {
-    /// Hashes what is the same on all ranks: no elements but those that came from elsewhere, by what is known of them.
+    /// Hashes what must be the same on all ranks. Elements are not hashed. A snapshot contributes
+    /// its checksum and statistics instead.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let mut write = |verb: u8, keys: &[Key], values: &[Value]| {
             hash_keys(verb, keys.iter(), hasher);
@@ -306,11 +314,11 @@ impl Hash for Operation {
             Self::Share(_) => write(6, &[], &[]),
             Self::Rollback(snapshot) => {
                 hash_keys(5, snapshot.keys(), hasher);
-                for of_key in snapshot.stats() {
-                    hash_spec(&of_key.spec, hasher);
-                    (of_key.num_pushes, of_key.state_bytes).hash(hasher);
+                for stats in snapshot.stats() {
+                    hash_spec(&stats.spec, hasher);
+                    (stats.num_pushes, stats.state_bytes).hash(hasher);
                 }
-                // What two runs have written may differ in nothing else.
+                // Files of two runs may differ only in their checksums.
                 snapshot.checksum().hash(hasher);
                 snapshot.has_updater().hash(hasher);
                 let compression = snapshot.compression();
@@ -349,7 +357,7 @@ mod tests {
     use super::*;
     use crate::local::LocalCollective;
 
-    /// Returns a call of a store with this number.
+    /// Returns a call to the store with this number.
     fn call(store: u64, operation: Operation, priority: i32) -> Call {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let sums = LocalStore::new("local", backends.clone()).unwrap();
@@ -373,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_higher_priority_go_first_but_no_key_is_overtaken() {
+    fn higher_priorities_run_first_but_pushes_of_one_key_keep_their_order() {
         assert_eq!(order(&[]), [] as [usize; 0]);
         assert_eq!(order(&[push(&["a"], 0)]), [0]);
         assert_eq!(order(&[push(&["a"], 0), push(&["b"], 1), push(&["c"], 1)]), [1, 2, 0]);
@@ -381,7 +389,7 @@ mod tests {
         assert_eq!(order(&[push(&["a"], -3), barrier(), push(&["b"], 9)]), [0]);
         assert_eq!(order(&[barrier(), push(&["b"], 9)]), [0]);
         assert_eq!(order(&[push(&["a"], -5), push(&["b"], -4)]), [1, 0]);
-        // Another store's keys are others.
+        // Equal keys of different stores are independent.
         let other =
             call(1, Operation::Push { keys: vec![Key::new("a").unwrap()], sums: Vec::new() }, 9);
         assert_eq!(order(&[push(&["a"], 0), other]), [1, 0]);
@@ -415,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn pushes_that_nothing_can_stop_are_made_as_one() {
+    fn pushes_that_cannot_be_rejected_are_combined() {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let stores = Arc::clone(&barrier().stores);
         let value = |len: usize| {
@@ -444,10 +452,11 @@ mod tests {
                 .map(|((key, len), priority)| push(&stores, key, len, priority))
                 .collect::<Vec<_>>()
         };
-        // As many as fit, in their order.
+        // As many pushes as fit are combined, in order.
         assert_eq!(made(&all([0; 5])), [0, 1, 2]);
         assert_eq!(made(&all([1, 2, 3, 4, 5])), [4, 3, 2]);
-        // No other shape, no other key, no other store, no key twice, nothing else.
+        // Not combined: a wrong shape, an unknown key, the same key twice, another store, and calls
+        // that are not pushes.
         assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stores, "e", 4, 0)]), [0]);
         assert_eq!(made(&[push(&stores, "e", 4, 0), push(&stores, "a", 3, 0)]), [0]);
         assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stores, "x", 3, 0)]), [0]);
@@ -464,7 +473,7 @@ mod tests {
         assert_eq!(made(&[push(&stores, "a", 3, 0), push(&stranger, "e", 3, 0)]), [0]);
         let barrier = Call::new(Arc::clone(&stores), Operation::Barrier, 0, Arc::default());
         assert_eq!(made(&[push(&stores, "a", 3, 0), barrier, push(&stores, "e", 3, 0)]), [0]);
-        // An updater may refuse one of them.
+        // An updater may reject a push.
         stores.set_updater(Some(Arc::new(Never))).unwrap();
         assert_eq!(made(&all([0; 5])), [0]);
     }
@@ -479,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_same_has_another_fingerprint() {
+    fn different_calls_have_different_fingerprints() {
         let calls = [push(&["a"], 0), push(&["b"], 0), push(&["a"], 1), push(&["a", "b"], 0)];
         let fingerprints: Vec<u64> = calls.iter().map(|call| call.fingerprint).collect();
         for (index, fingerprint) in fingerprints.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! Pushes whose sums are clipped by the norm over all of their keys.
+//! Pushes with clipping by the norm over all keys of the push.
 //!
-//! The norm needs every sum before any key changes. So the sums over the ranks are made first and given to
-//! all ranks; each rank then clips them in the same way, and the step follows on parts or on whole values.
+//! The norm needs every sum before any key changes. So the ranks first compute and exchange the
+//! complete sums. Then every rank clips them in the same way and steps its parts or the complete
+//! values.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ use super::row_messages::part_of_rows;
 use super::stores::{KeyRows, KeySum, Stores, batches, same_end, unzip};
 use super::wire::{OutgoingSum, Payload, Wire};
 
-/// The sum of some keys over all ranks, the same on every rank.
+/// The sums of keys over all ranks, the same on every rank.
 #[derive(Default)]
 struct Sums<'a> {
     keys: Vec<Key>,
@@ -31,7 +32,7 @@ impl<'a> Sums<'a> {
 }
 
 impl Stores {
-    /// Gives every key the sum over all ranks, clipped to `bound`.
+    /// Pushes the sums over all ranks, clipped to `bound`.
     pub(super) fn push_clipped(
         &self,
         wire: &Wire<'_>,
@@ -49,6 +50,7 @@ impl Stores {
         }
         let Sums { keys, partitions, values } = sums;
         let values = self.complete.sums(&keys, &values, Some(bound))?;
+        // Every rank has the same clipped sums, so steps of complete values need no exchange.
         if !config.policy.steps_parts() {
             let result = self.complete.push(&keys, &values, 0);
             let may_fail = matches!(config.policy, Policy::Updater);
@@ -67,7 +69,7 @@ impl Stores {
         self.step_rows(wire, config, row_keys, row_partitions, parts)
     }
 
-    /// Adds the sums of a batch.
+    /// Adds the sums of a batch of dense values over all ranks.
     fn add_dense<'a>(
         &self,
         wire: &Wire<'_>,
@@ -90,7 +92,7 @@ impl Stores {
         Ok(())
     }
 
-    /// Adds sums of rows.
+    /// Adds the sums of row-sparse values over all ranks.
     fn add_rows<'a>(
         &self,
         wire: &Wire<'_>,
@@ -102,14 +104,14 @@ impl Stores {
         let received = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
         let parts = self.sums_of_parts(&keys, &partitions, received)?;
         let parts = parts.into_iter().map(|sum| sum.as_ref().and_then(Value::rows).cloned());
-        let whole = wire.gather_rows(&partitions, &fallible::collect(parts)?)?;
-        for ((key, partition), rows) in keys.into_iter().zip(partitions).zip(whole) {
+        let complete = wire.gather_rows(&partitions, &fallible::collect(parts)?)?;
+        for ((key, partition), rows) in keys.into_iter().zip(partitions).zip(complete) {
             sums.push(key, partition, partition.unlist(rows)?.into())?;
         }
         Ok(())
     }
 
-    /// Returns the sum of what all ranks have sent for each of this rank's parts.
+    /// Returns the sum of the received values for each of this rank's parts.
     fn sums_of_parts(
         &self,
         keys: &[Key],
@@ -132,7 +134,7 @@ impl Stores {
         })
     }
 
-    /// Returns this rank's part of each value: one value, or none.
+    /// Returns this rank's part of each value: at most one for each value.
     fn dense_parts(
         &self,
         partitions: &[&Partition],
@@ -147,7 +149,7 @@ impl Stores {
         }))
     }
 
-    /// Returns this rank's rows of each value: one value, or none.
+    /// Returns this rank's rows of each value: at most one [`RowSparse`] for each value.
     fn row_parts(
         &self,
         partitions: &[&Partition],

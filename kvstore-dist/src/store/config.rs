@@ -1,4 +1,5 @@
-//! [`Config`]: what pushes of a store do, and whether ranks agree about it.
+//! [`Config`]: the settings of a store that determine the effect of a push, and whether the ranks
+//! agree on them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
@@ -6,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use kvstore_core::{Compression, Error, Optimizer, Result, StepUnit};
 
-/// What pushes do, and what ranks know of it.
+/// The settings of this rank, and the settings on which all ranks agreed last.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     terms: Terms,
-    /// Made when it is asked for after a change: ranks compare it at each call.
+    /// Computed on demand and cleared by a change. The ranks compare it at each call.
     fingerprint: OnceLock<u64>,
-    /// What ranks agreed on last, with its fingerprint: the same on all of them.
+    /// The settings on which all ranks agreed last, with their fingerprint. The same on all ranks.
     agreed: (u64, Terms),
 }
 
@@ -25,13 +26,13 @@ impl Deref for Config {
 }
 
 impl Config {
-    /// Returns what pushes do, to be changed.
+    /// Returns the settings for modification.
     pub(crate) fn change(&mut self) -> &mut Terms {
         self.fingerprint = OnceLock::new();
         &mut self.terms
     }
 
-    /// Returns a number that ranks have in common which agree.
+    /// Returns the fingerprint of the settings. Ranks with equal settings have equal fingerprints.
     pub(crate) fn fingerprint(&self) -> Result<u64> {
         if let Some(known) = self.fingerprint.get() {
             return Ok(*known);
@@ -41,7 +42,7 @@ impl Config {
         Ok(*self.fingerprint.get_or_init(|| hasher.finish()))
     }
 
-    /// Notes that all ranks have this configuration.
+    /// Records that all ranks have these settings.
     pub(crate) fn agree(&mut self) -> Result<()> {
         let fingerprint = self.fingerprint()?;
         if self.agreed.0 != fingerprint {
@@ -50,46 +51,46 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the fingerprint of what ranks agreed on last, and what it was.
+    /// Returns the settings on which all ranks agreed last, with their fingerprint.
     pub(crate) fn agreed(&self) -> &(u64, Terms) {
         &self.agreed
     }
 }
 
-/// How a rank gets from what all have agreed on to what rank 0 has set since.
+/// How a rank changes from the agreed settings to the new settings of rank 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transition {
-    /// The same run of an optimizer goes on, or the same updater.
+    /// The same run of the optimizer continues, or both ranks have an updater.
     GoOn,
-    /// It begins anew.
+    /// The rank starts again: with the optimizer of rank 0, or without one.
     Begin,
 }
 
-/// What pushes do.
+/// The settings that determine the effect of a push.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
-    /// In which call of all ranks the run of the optimizer began: the first push since it was set, or a rollback. 0
-    /// until then, when nothing has been stepped that could be lost.
+    /// The number of the collective call with which the run of the optimizer began: its first push,
+    /// or a rollback. It is 0 before that, when there are no states to lose.
     pub(crate) generation: u64,
-    /// Tells states that were loaded; 0 for an optimizer that begins anew.
+    /// The fingerprint of the loaded states, or 0 if no states were loaded.
     pub(crate) loaded: u64,
     pub(crate) policy: Policy,
     pub(crate) compression: Option<Compression>,
     pub(crate) clip_global_norm: Option<f64>,
 }
 
-/// What a push does with a sum, the same on every rank.
+/// How a push changes the stored value. The same on every rank.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Policy {
     #[default]
     Assign,
-    /// Of this process: it cannot be sent to another one.
+    /// A function of this process. It cannot be sent to other processes.
     Updater,
     Optimizer(Arc<Optimizer>),
 }
 
 impl Policy {
-    /// Returns where values are divided between ranks.
+    /// Returns the unit that must not be split between ranks.
     pub(crate) fn unit(&self) -> StepUnit {
         match self {
             Self::Assign | Self::Updater => StepUnit::Element,
@@ -97,12 +98,14 @@ impl Policy {
         }
     }
 
-    /// Returns whether each rank steps its part. Otherwise every rank steps the complete values.
+    /// Returns whether each rank steps only its parts. Otherwise every rank steps the complete
+    /// values.
     pub(crate) fn steps_parts(&self) -> bool {
         matches!(self, Self::Optimizer(optimizer) if optimizer.unit() != StepUnit::Weight)
     }
 
-    /// Returns whether rows stay rows: as the stored value, or as the gradient of a lazy step.
+    /// Returns whether row-sparse sums stay row-sparse: as the stored value, or as the gradient of
+    /// a lazy step.
     pub(crate) fn keeps_rows(&self) -> bool {
         match self {
             Self::Assign => true,
@@ -113,7 +116,7 @@ impl Policy {
 }
 
 impl Terms {
-    /// Returns it in lines, for other ranks.
+    /// Serializes the settings as lines of text, for other ranks.
     pub(crate) fn to_text(&self) -> Result<String> {
         let compression = match self.compression {
             None => String::new(),
@@ -125,7 +128,7 @@ impl Terms {
             Policy::Updater => "updater".to_owned(),
             Policy::Optimizer(optimizer) => optimizer.to_json()?,
         };
-        // Nothing but an optimizer has states that could begin anew.
+        // Only an optimizer has a run and states.
         let [generation, loaded] = match self.policy {
             Policy::Optimizer(_) => [self.generation, self.loaded],
             Policy::Assign | Policy::Updater => [0, 0],
@@ -156,10 +159,11 @@ impl Terms {
         }
     }
 
-    /// Returns what another rank's text says.
+    /// Parses the text of another rank.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is none.
+    /// - [`Error::Internal`] if the text does not have the format of [`Terms::to_text`].
+    /// - Those of [`Compression::new`] and [`Optimizer::from_json`].
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let strange = || Error::Internal(format!("a configuration of another version: {text}"));
         let [generation, compression, clip, policy] =
@@ -188,10 +192,11 @@ impl Terms {
         Ok(Self { generation, loaded, policy, compression, clip_global_norm })
     }
 
-    /// Returns how ranks that have these terms get to others, which rank 0 has.
+    /// Returns how a rank with these settings changes to `other`, the settings of rank 0.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an updater and for states that were loaded: both have to be there on every rank.
+    /// - [`Error::InvalidArgument`] if rank 0 has an updater and this rank has none.
+    /// - [`Error::InvalidArgument`] if rank 0 has loaded states that this rank has not loaded.
     pub(crate) fn transition_to(&self, other: &Self) -> Result<Transition> {
         let only_there = |what| Err(Error::InvalidArgument(format!("rank 0 has {what}")));
         match (&self.policy, &other.policy) {
@@ -213,12 +218,12 @@ impl Terms {
         (self.generation, self.loaded)
     }
 
-    /// Returns whether there may be states that another optimizer would lose.
+    /// Returns whether the optimizer may have states.
     fn has_run(&self) -> bool {
         self.run() != (0, 0)
     }
 
-    /// Returns whether the next push is the first of a run.
+    /// Returns whether the next push is the first push of a run.
     pub(crate) fn begins_run(&self) -> bool {
         matches!(self.policy, Policy::Optimizer(_)) && self.generation == 0
     }
@@ -230,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_travels_as_text() {
+    fn settings_survive_a_round_trip_through_text() {
         let optimizer = Optimizer::new("adam").unwrap().with("learning_rate", 0.1).unwrap();
         let compression = Some(Compression::new("2bit", 0.1).unwrap());
         let policy = Policy::Optimizer(Arc::new(optimizer));
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_travel_is_taken_from_rank_0() {
+    fn updaters_and_loaded_states_are_not_adopted_from_rank_0() {
         let sgd = |generation, loaded| {
             let policy = Policy::Optimizer(Arc::new(Optimizer::sgd()));
             Terms { generation, loaded, policy, ..Terms::default() }
@@ -274,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_has_another_fingerprint() {
+    fn a_change_changes_the_fingerprint() {
         let mut config = Config::default();
         let before = config.fingerprint().unwrap();
         assert_eq!(config.fingerprint().unwrap(), before);

@@ -1,5 +1,5 @@
-//! The errors of ranks that differ: the same text on all ranks, with the call or configuration of
-//! each.
+//! The error messages for ranks that differ. The message is the same on all ranks and contains the
+//! call or configuration of each rank.
 
 use kvstore_core::{Result, fallible};
 
@@ -7,15 +7,15 @@ use super::call::Call;
 use super::wire::{Wire, lost, read_u64};
 use crate::transport::Ranks;
 
-/// A call with at most this many keys is shown with all of them.
+/// A message lists all keys of a call with at most this many keys.
 const MAX_SHOWN: usize = 3;
 /// Separates the parts of a call. Keys contain no NUL.
 const SEPARATOR: &str = "\0";
 
 /// Describes the call of every rank. All ranks must call this.
 ///
-/// Rank 0 broadcasts its complete call; the others send only the part that differs, to limit the
-/// traffic.
+/// Rank 0 broadcasts its complete call. The other ranks send only the part that differs, to limit
+/// the traffic.
 pub(super) fn describe(wire: &Wire<'_>, call: &Call) -> Result<String> {
     let own = call.parts()?;
     let first = wire.bytes_of(0, joined(&own)?.as_bytes())?;
@@ -41,7 +41,7 @@ pub(super) fn describe_terms(wire: &Wire<'_>, own: &str) -> Result<String> {
     ))
 }
 
-/// Joins the parts of a call.
+/// Joins the parts of a call with the separator.
 fn joined(parts: &[String]) -> Result<String> {
     let len: usize = parts.iter().map(|part| part.len() + SEPARATOR.len()).sum();
     let mut text = fallible::string(len)?;
@@ -54,7 +54,7 @@ fn joined(parts: &[String]) -> Result<String> {
     Ok(text)
 }
 
-/// Gathers the text of each rank, and lists ranks with the same text together.
+/// Gathers the text of each rank. Ranks with the same text are listed together.
 fn by_rank(wire: &Wire<'_>, own: &str) -> Result<String> {
     let all = wire.gather_bytes(own.as_bytes())?;
     let mut texts: Vec<(String, Vec<usize>)> = Vec::new();
@@ -70,7 +70,7 @@ fn by_rank(wire: &Wire<'_>, own: &str) -> Result<String> {
     Ok(texts.join("; "))
 }
 
-/// Returns the first index at which they differ, or `u64::MAX`.
+/// Returns the first index at which the lists differ, or `u64::MAX` if they are equal.
 fn first_difference(left: &[String], right: &[&str]) -> u64 {
     let len = left.len().max(right.len());
     let differs =
@@ -78,7 +78,7 @@ fn first_difference(left: &[String], right: &[&str]) -> u64 {
     (0..len).find(differs).map_or(u64::MAX, |index| index as u64)
 }
 
-/// Describes a call with the part at `index`.
+/// Describes a call. A call with many keys is described by the key at `index`.
 fn describe_part(parts: &[String], index: usize) -> String {
     let Some((head, keys)) = parts.split_first() else { return String::new() };
     if keys.is_empty() {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_differs_is_shown() {
+    fn the_description_contains_the_part_that_differs() {
         let many = parts(&["push", "`a` [1] f32", "`b` [2] f32", "`c` [3] f32", "`d` [4] f32"]);
         assert_eq!(describe_part(&many, 3), "push of `c` [3] f32, number 3 of 4");
         assert_eq!(describe_part(&many, 9), "push of 4 keys");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_that_differs_is_found() {
+    fn first_difference_returns_the_first_differing_index() {
         let own = parts(&["push", "`a`", "`b`"]);
         assert_eq!(first_difference(&own, &["push", "`a`", "`b`"]), u64::MAX);
         assert_eq!(first_difference(&own, &["push", "`a`", "`c`"]), 2);
