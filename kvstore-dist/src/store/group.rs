@@ -1,10 +1,12 @@
-//! [`Group`]: the thread that makes the calls of this process with other ranks, in an order that all of them find.
+//! [`Group`]: the thread that makes the collective calls of this process, in the same order as the
+//! other ranks.
 //!
-//! Whenever a rank has calls to make, it tells the others how many are ready and what they are. Those that every rank has
-//! ready are the same ones, so each rank picks the same: the one of the highest priority, and pushes behind it that can be
-//! made with it. What only this rank does (an optimizer that is set) stands in the same queue, and calls behind it are not
-//! ready before it is done. All stores of a process share the queue: with one each, ranks could wait for each other in
-//! different ones.
+//! In each round, every rank sends the number of its ready calls and their fingerprints to all
+//! other ranks. The calls that all ranks have ready are the same, so every rank chooses the same
+//! ones: the call of the highest priority, and later pushes that can be combined with it. Local
+//! actions (such as setting an optimizer) are in the same queue. Calls after a local action are not
+//! ready until the action is done. All stores of a process share one queue. With one queue per
+//! store, ranks could wait for each other in different queues.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,37 +28,40 @@ use super::ticket::Ticket;
 use super::wire::{MessageBuffers, Wire, lost, read_u64};
 use crate::transport::{Collective, DEFAULT_TIMEOUT, LastCalls, Slices, Wait};
 
-/// Of how many calls ranks tell each other: no more are looked through for those of the highest priority.
+/// The maximum number of calls that ranks compare in a round. Later calls wait, whatever their
+/// priority.
 const WINDOW: usize = 32;
-/// So many bytes may be queued. Whoever pushes more waits for the other ranks, as they cannot wait for its later calls.
+/// The maximum number of queued bytes. A push beyond it waits until the ranks have made earlier
+/// calls. This cannot deadlock, because no rank waits for calls that this rank has not queued yet.
 const MAX_QUEUED: usize = 256 << 20;
-/// Words of what a rank tells of a call: its fingerprint, and that of its store's configuration.
+/// The number of words that a rank sends for each call: the fingerprint of the call and the
+/// fingerprint of its store's configuration.
 const WORDS: usize = 2;
 
-/// What is closed, in words.
+/// The name of the group in [`Error::Closed`].
 const WHAT: &str = "the group of processes";
 
 thread_local! {
-    /// Where what this thread shares with others is, if it is the thread of a group. It has no destructor, so it can be
-    /// read when the process ends.
+    /// The address of the [`Shared`] of this thread's group, or 0 if this is not the thread of a
+    /// group. It has no destructor, so it can be read while the process exits.
     static OWN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What stands in a queue.
+/// An entry of the queue.
 enum Item {
     Collective(Call),
-    /// What this rank does by itself, to a store.
+    /// An action of this rank alone.
     Local(LocalAction, Arc<Ticket>),
 }
 
-/// What is done first.
+/// The next thing for the thread to do.
 enum Next {
     Local(LocalAction, Arc<Ticket>),
-    /// One of the calls that stand there.
+    /// Make one of the queued calls with the other ranks.
     Collective,
 }
 
-/// What a rank does by itself.
+/// An action of one rank alone.
 type LocalAction = Box<dyn FnOnce() -> Result<()> + Send>;
 
 impl Item {
@@ -71,27 +76,27 @@ impl Item {
 #[derive(Default)]
 struct Queue {
     items: VecDeque<Item>,
-    /// What is pushed in calls that are not done.
+    /// The bytes of the pushes that are queued or in progress.
     num_bytes: usize,
-    /// What is queued is still done, and nothing is queued any more.
+    /// No new items are accepted. Queued items are still done.
     is_closed: bool,
-    /// The thread has made its last call.
+    /// The thread has terminated.
     has_ended: bool,
-    /// Why there will be no more calls.
+    /// The error with which all later calls fail.
     fault: Option<Error>,
 }
 
-/// What threads share.
+/// The state that the thread of the group shares with its callers.
 struct Shared {
     collective: Arc<dyn Collective>,
     queue: Mutex<Queue>,
     changed: Condvar,
     timeout: Mutex<Duration>,
-    /// How many calls have been made: the same number on every rank.
+    /// The number of rounds so far. The same on every rank.
     num_rounds: Arc<AtomicU64>,
 }
 
-/// The processes that share stores, all of which make the same calls in the same order.
+/// A group of processes that share stores. All of them make the same calls in the same order.
 pub struct Group {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -99,10 +104,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// Returns the group of a collective, which nobody else uses from now on.
+    /// Creates a group that communicates through `collective`. The caller must not use the
+    /// collective for other operations from now on.
     ///
     /// # Errors
-    /// [`Error::Internal`] when there is no thread to be had.
+    /// - [`Error::Internal`] if the operating system cannot create a thread.
     pub fn new(collective: Arc<dyn Collective>) -> Result<Arc<Self>> {
         let shared = Arc::new(Shared {
             collective,
@@ -121,12 +127,13 @@ impl Group {
         Ok(Arc::new(Self { shared, thread: Some(thread), num_stores: AtomicU64::new(0) }))
     }
 
-    /// Sets how long a call waits for other ranks before it fails: 300 seconds, if nobody says otherwise.
+    /// Sets how long a call waits for other ranks before it fails. The default is 300 seconds.
     pub fn set_timeout(&self, timeout: Duration) {
         *self.shared.timeout.lock().unwrap_or_else(PoisonError::into_inner) = timeout;
     }
 
-    /// Returns the number of a new store. Ranks make their stores in the same order.
+    /// Returns the number of a new store. All ranks create their stores in the same order, so the
+    /// same store has the same number.
     pub(crate) fn new_store(&self) -> u64 {
         self.num_stores.fetch_add(1, Ordering::Relaxed)
     }
@@ -139,15 +146,18 @@ impl Group {
         &self.shared.collective
     }
 
-    /// Returns whether this is the thread itself, which runs the updaters of users.
+    /// Returns whether the current thread is the thread of the group. That thread runs the updaters
+    /// of users.
     pub(crate) fn is_this_thread(&self) -> bool {
         self.shared.is_this_thread()
     }
 
-    /// Queues a call of all ranks.
+    /// Queues a collective call.
     ///
     /// # Errors
-    /// Why there are no more calls.
+    /// - [`Error::Closed`] if the group is closed.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the queue.
+    /// - The error of the earlier call that ended the group.
     pub(crate) fn call(
         &self,
         stores: &Arc<Stores>,
@@ -161,10 +171,10 @@ impl Group {
         })
     }
 
-    /// Queues something that only this rank does.
+    /// Queues an action of this rank alone.
     ///
     /// # Errors
-    /// As [`Group::call`].
+    /// - Those of [`Group::call`].
     pub(crate) fn run_locally(
         &self,
         stores: &Arc<Stores>,
@@ -179,6 +189,8 @@ impl Group {
         num_bytes: usize,
         item: impl FnOnce(Arc<Ticket>) -> Item,
     ) -> Result<Arc<Ticket>> {
+        // A push larger than the limit is accepted if no other push is queued. A closed or failed
+        // queue ends the wait.
         let is_full = |queue: &mut Queue| {
             let has_room = num_bytes == 0 || queue.num_bytes == 0;
             let is_open = queue.fault.is_none() && !queue.is_closed;
@@ -203,12 +215,12 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Ends the thread, when it has made the calls that are queued.
+    /// Waits until the thread has made the queued calls and has terminated.
     fn drop(&mut self) {
         self.shared.queue().is_closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It reports its own panics.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -228,8 +240,10 @@ impl fmt::Debug for Shared {
 }
 
 impl LastCalls for Shared {
-    /// Waits until the thread has made the calls that are queued, and has ended. A call that other ranks do not make has
-    /// its own deadline; an updater has none, so there is one for a thread that gets nowhere, behind that one.
+    /// Closes the queue, and waits until the thread has made the queued calls and has terminated.
+    ///
+    /// A call that other ranks do not make fails at its own deadline. An updater has no deadline,
+    /// so this function also gives up when no round finishes for twice the timeout.
     fn make(&self, wait: &Wait<'_>) -> Result<()> {
         if self.is_this_thread() {
             let text = format!(
@@ -262,6 +276,7 @@ impl LastCalls for Shared {
         }
         match &queue.fault {
             Some(Error::Closed { .. }) | None => Ok(()),
+            // Earlier calls have already returned this error.
             Some(_) if was_told => Ok(()),
             Some(fault) => Err(fault.duplicate()),
         }
@@ -281,7 +296,8 @@ impl Shared {
         *self.timeout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes calls until the queue is closed and empty, or a call has failed so that ranks are in different places.
+    /// Makes calls until the queue is closed and empty, or until an error leaves the ranks in
+    /// different states.
     fn run(&self) {
         OWN.set(std::ptr::from_ref(self).addr());
         let (end, buffers) = (FailOnDrop(self), RefCell::default());
@@ -303,7 +319,7 @@ impl Shared {
         drop(end);
     }
 
-    /// Waits for something to do; none when it is over.
+    /// Waits for the next thing to do. Returns `None` if the queue is closed and empty.
     fn first(&self) -> Option<Next> {
         let mut queue = self.queue();
         loop {
@@ -319,13 +335,15 @@ impl Shared {
         }
     }
 
-    /// Makes the next call with the other ranks.
+    /// Makes the next call with the other ranks, or several pushes at once.
     ///
     /// # Errors
-    /// What leaves ranks in different places. What fails alike everywhere ends the call alone.
+    /// - Errors that can leave the ranks in different states. An error that is the same on all
+    ///   ranks only fails the call.
     fn make_collective_calls(&self, buffers: &RefCell<MessageBuffers>) -> Result<()> {
         let (collective, size) = (&*self.collective, self.collective.size());
-        // The same number on every rank, which is how they name the call at a deadline.
+        // The number is the same on every rank, so timeout messages of different ranks can be
+        // matched.
         let round = 1 + self.num_rounds.load(Ordering::Relaxed);
         let (mut calls, mut subject) = (Vec::new(), String::new());
         for call in ready(&self.queue().items).take(WINDOW) {
@@ -334,6 +352,7 @@ impl Shared {
             }
             calls.push((call.fingerprint, Arc::clone(&call.stores)));
         }
+        // The message has a fixed length: the number of calls, then the words of each, then zeros.
         let mut words = Vec::from([calls.len() as u64]);
         for (fingerprint, stores) in calls {
             words.extend([fingerprint, stores.config().fingerprint()?]);
@@ -352,7 +371,8 @@ impl Shared {
         let fingerprint = |rank: usize, index: usize| word(rank, 1 + WORDS * index);
         let num_ready = (0..size).map(|rank| word(rank, 0)).min().unwrap_or_default();
         let num_ready = usize::try_from(num_ready).unwrap_or_default();
-        // Behind the first one that differs ranks would look at other lists.
+        // Only the common prefix is used. After the first difference, the lists of the ranks no
+        // longer correspond.
         let own = collective.rank();
         let other_at = |index: &usize| {
             (0..size).find(|&rank| fingerprint(rank, *index) != fingerprint(own, *index))
@@ -364,7 +384,7 @@ impl Shared {
             let mut queue = self.queue();
             let mut indices =
                 select(&ready(&queue.items).take(num_same).collect::<Vec<_>>(), agree)?;
-            // Every rank hears of a call that is another one elsewhere.
+            // If the first call differs between ranks, take it anyway: every rank must report it.
             let index = *indices.first().unwrap_or(&0);
             if indices.is_empty() {
                 indices.push(index);
@@ -397,10 +417,10 @@ impl Shared {
         }
     }
 
-    /// Rejects a call that differs between ranks, before anything is done.
+    /// Rejects a call that differs between ranks, before it changes anything.
     ///
     /// # Errors
-    /// Errors of exchanging the descriptions.
+    /// - Errors of exchanging the descriptions.
     fn reject(&self, wire: &Wire<'_>, calls: &[Call]) -> Result<()> {
         let described = describe(wire, calls.first().ok_or_else(lost)?);
         let text = described.as_ref().map_or_else(
@@ -414,7 +434,7 @@ impl Shared {
         described.map(drop)
     }
 
-    /// Ends calls, and no others.
+    /// Ends these calls with a result. Other queued calls are not affected.
     fn end(&self, calls: &[Call], result: Result<()>) {
         let is_closed = {
             let mut queue = self.queue();
@@ -432,12 +452,12 @@ impl Shared {
         for call in calls {
             let again =
                 result.as_ref().map(|result| result.as_ref().copied().map_err(Error::duplicate));
-            // The first has the error itself, with its sources.
+            // The first call gets the original error with its sources, the others get copies.
             call.ticket.end(std::mem::replace(&mut result, again).unwrap_or(Ok(())));
         }
     }
 
-    /// Ends all calls that are queued, and refuses later ones.
+    /// Ends all queued calls with this error. Later calls are rejected with the first such error.
     fn fail(&self, error: Error) {
         let mut queue = self.queue();
         for item in queue.items.drain(..) {
@@ -448,7 +468,7 @@ impl Shared {
     }
 }
 
-/// Returns the calls that are ready: those before what this rank does alone.
+/// Returns the calls that are ready: those before the first local action.
 fn ready(items: &VecDeque<Item>) -> impl Iterator<Item = &Call> {
     items.iter().map_while(|item| match item {
         Item::Collective(call) => Some(call),
@@ -456,19 +476,20 @@ fn ready(items: &VecDeque<Item>) -> impl Iterator<Item = &Call> {
     })
 }
 
-/// Takes calls out of a queue, in this order.
+/// Removes the calls at these indices from the queue and returns them in the order of the indices.
 fn take(items: &mut VecDeque<Item>, indices: &[usize]) -> Vec<Call> {
     let mut calls = Vec::new();
     for (place, index) in indices.iter().enumerate() {
-        let gone = indices[..place].iter().filter(|gone| *gone < index).count();
-        if let Some(Item::Collective(call)) = items.remove(index - gone) {
+        // Earlier removals have moved the later items to the front.
+        let removed = indices[..place].iter().filter(|removed| *removed < index).count();
+        if let Some(Item::Collective(call)) = items.remove(index - removed) {
             calls.push(call);
         }
     }
     calls
 }
 
-/// Lets nobody wait for something that has panicked.
+/// Ends the ticket of a local action that panics, so that no thread waits for it.
 struct TicketGuard<'a>(&'a Ticket);
 
 impl Drop for TicketGuard<'_> {
@@ -477,7 +498,8 @@ impl Drop for TicketGuard<'_> {
     }
 }
 
-/// Lets nobody wait for a thread that is gone.
+/// Ends all queued calls when the thread terminates or panics, so that no other thread waits for
+/// them.
 struct FailOnDrop<'a>(&'a Shared);
 
 impl Drop for FailOnDrop<'_> {

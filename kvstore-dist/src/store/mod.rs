@@ -31,45 +31,50 @@ pub use self::group::Group;
 use self::stores::Stores;
 use self::ticket::Ticket;
 
-/// A store that several processes share, each of which makes the same calls in the same order: of all of its stores that
-/// span processes, pulls and what only reads apart.
+/// A store that several processes share.
 ///
-/// What the processes push to a key is summed in each of them, and then over them, in the order of ranks; the bits are
-/// those of a [`LocalStore`] that is given the sum of each process as one value, in this order. `push` returns when its
-/// arguments may be used again, and goes on behind its caller; a pull waits for the keys that it pulls.
+/// All processes must make the same calls in the same order, over all of their stores of this type.
+/// Pulls and calls that only read are exempt.
+///
+/// A push first sums the values in each process, and then the sums of the processes in the order of
+/// ranks. The result has the bits of a [`LocalStore`] that receives the sum of each process as one
+/// value, in this order. `push` returns when the caller may reuse its arguments, and continues in
+/// the background. A pull waits for the earlier pushes to its keys.
 #[derive(Debug)]
 pub struct DistStore {
     name: String,
     stores: Arc<Stores>,
     group: Arc<Group>,
-    /// The calls that have changed a key last. Held while a call is queued: calls are queued in the order in which they
-    /// sum.
+    /// The last push to each key. Locked while a call is queued, so that calls are queued in the
+    /// order in which they compute their local sums.
     pending: Mutex<Pending>,
     waits_at_exit: Mutex<bool>,
 }
 
+/// The pushes whose results no caller has received yet.
 #[derive(Debug, Default)]
 struct Pending {
     last: HashMap<Key, Arc<Ticket>>,
-    /// Since the last barrier, and when to look which of them have ended.
+    /// The pushes since the last barrier.
     all: Vec<Arc<Ticket>>,
+    /// The length of `all` at which finished pushes are removed from it.
     most: usize,
 }
 
 impl Pending {
-    /// Reserves memory to note a push of so many keys.
+    /// Reserves memory for recording a push to this number of keys.
     fn reserve(&mut self, num_keys: usize) -> Result<()> {
         fallible::reserve_entries(&mut self.last, num_keys)?;
         fallible::reserve(&mut self.all, 1)
     }
 
-    /// Notes a push of these keys.
+    /// Records a push to these keys.
     fn note(&mut self, keys: Vec<Key>, ticket: &Arc<Ticket>) {
         for key in keys {
             self.last.insert(key, Arc::clone(ticket));
         }
         if self.all.len() >= self.most {
-            // Of those that have failed the first will do: it is what the next barrier returns.
+            // Keep the first failed push: the next barrier returns its error.
             let mut has_failed = false;
             self.all.retain(|ticket| match ticket.has_failed() {
                 None => true,
@@ -80,9 +85,9 @@ impl Pending {
         self.all.push(Arc::clone(ticket));
     }
 
-    /// Forgets a push of which the caller knows all.
+    /// Removes a push whose result the caller has received.
     fn told(&mut self, keys: &[Key], ticket: &Arc<Ticket>) {
-        // Mostly the last one.
+        // It is usually the last one, so search from the end.
         if let Some(index) = self.all.iter().rposition(|other| Arc::ptr_eq(other, ticket)) {
             self.all.remove(index);
         }
@@ -93,7 +98,8 @@ impl Pending {
         }
     }
 
-    /// Forgets what became of earlier pushes of keys, which have begun anew.
+    /// Removes the results of earlier pushes to these keys, because the keys have been initialised
+    /// again or removed.
     fn forget(&mut self, keys: &[Key]) {
         for key in keys {
             if self.last.get(key).is_some_and(|ticket| ticket.has_failed().is_some()) {
@@ -102,21 +108,22 @@ impl Pending {
         }
     }
 
-    /// Forgets the results of earlier pushes of every key.
+    /// Removes the results of earlier pushes to every key.
     fn forget_all(&mut self) {
         self.last.retain(|_, ticket| ticket.has_failed().is_none());
     }
 }
 
 impl DistStore {
-    /// The names that [`DistStore::new`] knows.
+    /// The names that [`DistStore::new`] accepts.
     pub const NAMES: [&'static str; 4] =
         ["dist", "dist_sync", "dist_device_sync", "dist_sync_device"];
 
-    /// Returns an empty store of the kind with this name, in lower case; none for other names.
+    /// Creates an empty store. Returns `None` if the name is not one of [`DistStore::NAMES`], which
+    /// are in lower case.
     ///
-    /// The ones with `device` in their names sum what a process pushes on the device of the first value of a key, the
-    /// others on the host.
+    /// If the name contains `device`, a process sums its values of a key on the device of the first
+    /// value. Otherwise it sums them on the host.
     pub fn new(name: &str, backends: &Backends, group: &Arc<Group>) -> Option<Self> {
         if !Self::NAMES.contains(&name) {
             return None;
@@ -152,14 +159,14 @@ impl DistStore {
         Ok(())
     }
 
-    /// Refuses what would fail in the middle of a call, perhaps on some ranks alone.
+    /// Rejects values that would fail during a call, possibly on some ranks only.
     fn check_values(&self, keys: &[Key], values: &[Value]) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         let known = self.stores.sums.describe(keys)?;
         let config = self.stores.config();
         for ((key, value), known) in keys.iter().zip(values).zip(&known) {
             if *value.spec() != known.spec {
-                // The sum says so.
+                // The local sum reports the mismatch.
                 continue;
             }
             let dtype = value.spec().dtype();
@@ -181,7 +188,7 @@ impl DistStore {
         Ok(())
     }
 
-    /// Makes a call of all ranks, and waits for its end.
+    /// Makes a collective call and waits until it ends.
     fn call_collectively(&self, verb: &str, operation: Operation) -> Result<()> {
         self.refuse_inside_updater(verb)?;
         let ticket = {
@@ -191,7 +198,7 @@ impl DistStore {
         ticket.wait()
     }
 
-    /// Does something that only this rank does, when the calls before it are done.
+    /// Runs an action of this rank alone after all earlier calls, and waits until it ends.
     fn run_locally(
         &self,
         verb: &str,
@@ -205,7 +212,8 @@ impl DistStore {
         ticket.wait()
     }
 
-    /// Waits for the calls that change these keys.
+    /// Waits for the earlier pushes to these keys. Does not wait in an updater, which would wait
+    /// for itself.
     fn settle(&self, keys: &[Key]) -> Result<()> {
         if self.group.is_this_thread() {
             return Ok(());
@@ -246,7 +254,7 @@ impl KvStore for DistStore {
         let stores = &self.stores;
         let mut pending = self.pending();
         self.check_values(keys, values)?;
-        // Everything is checked here, and nothing has changed elsewhere.
+        // This local sum checks all arguments. Until now, no other store has changed.
         stores.sums.push(keys, values, 0)?;
         let described = stores.sums.describe(keys)?;
         let mut unique = fallible::collect(described.iter().map(|it| it.order).zip(keys))?;
@@ -260,13 +268,15 @@ impl KvStore for DistStore {
         let sums = stores.sums.stored(&keys)?;
         let operation = Operation::Push { keys: fallible::copied(&keys)?, sums };
         pending.reserve(keys.len())?;
-        // Where there are no more calls the caller hears of it here, and pulls give what there is.
+        // If the group has ended, the caller receives the error here, and pulls return the last
+        // values.
         let ticket = self.group.call(&self.stores, operation, priority);
         let ticket = ticket.inspect_err(|_| pending.forget(&keys))?;
         pending.note(keys, &ticket);
         drop(pending);
-        // What an updater says is for whoever pushes. Anything else is for the pulls, also where it has failed already:
-        // ranks would be told by different calls.
+        // The caller of `push` receives the errors of an updater. Pulls and barriers return all
+        // other errors, even if the push has already failed: otherwise different calls would report
+        // the error on different ranks.
         if matches!(stores.config().policy, Policy::Updater) {
             let result = ticket.wait();
             self.pending().told(pushed, &ticket);
@@ -452,7 +462,7 @@ fn nobody_has_it(error: Error, own: usize, reasons: &[String]) -> Error {
     if others.is_empty() { error } else { noted(error, &others.join("; ")) }
 }
 
-/// Appends a note to the message. The kind stays.
+/// Appends a note to the message of an error. Its kind stays.
 fn noted(error: Error, note: &str) -> Error {
     match error {
         Error::InvalidArgument(text) => Error::InvalidArgument(format!("{text}; {note}")),

@@ -1,4 +1,4 @@
-//! [`NormExchange`]: the norms of values whose parts are on several ranks.
+//! [`NormExchange`]: computes the norms of values whose parts are on several ranks.
 
 use std::collections::HashMap;
 use std::slice::from_mut;
@@ -13,8 +13,8 @@ use crate::transport::Slices;
 /// The bytes of the two sums of a block.
 const BLOCK_BYTES: usize = 2 * size_of::<f64>();
 
-/// Exchanges the sums of blocks during a push of parts. Every rank takes part exactly once, also a rank
-/// that has no part of any key.
+/// Exchanges the sums of blocks during a push of parts. Every rank participates exactly once, even
+/// if it has no part of any key.
 pub(super) struct NormExchange<'a> {
     wire: &'a Wire<'a>,
     keys: &'a [Key],
@@ -31,7 +31,7 @@ impl<'a> NormExchange<'a> {
         Self { wire, keys, partitions, is_done: false }
     }
 
-    /// Replaces the sums of this rank's parts by those of the complete values.
+    /// Replaces the sums of this rank's parts with the sums of the complete values.
     pub(super) fn complete(&mut self, sums: &mut [BlockSums]) -> Result<()> {
         self.is_done = true;
         let (own, size) = (self.wire.collective.rank(), self.wire.collective.size());
@@ -39,7 +39,7 @@ impl<'a> NormExchange<'a> {
             let keys = self.keys.iter().zip(self.partitions);
             keys.filter(|(_, partition)| partition.has_blocks())
         };
-        // All ranks see the same partitions.
+        // All ranks have the same partitions, so all of them return here or none does.
         if divided().next().is_none() {
             return Ok(());
         }
@@ -62,6 +62,7 @@ impl<'a> NormExchange<'a> {
             }
         }
         self.wire.collective.all_gather(from_mut(&mut slices), &self.wire.wait())?;
+        // Blocks follow each other in the order of ranks, as in the complete value.
         let mut rest = fallible::gather((0..size).map(|rank| slices.slice(rank)))?;
         for (key, partition) in divided() {
             let blocks = of_key.get_mut(key);
@@ -85,7 +86,7 @@ impl<'a> NormExchange<'a> {
         Ok(())
     }
 
-    /// Takes part in the exchange if no step of this rank has needed it.
+    /// Participates in the exchange if no step of this rank has done so.
     pub(super) fn finish(mut self) -> Result<()> {
         if self.is_done { Ok(()) } else { self.complete(&mut []) }
     }

@@ -1,4 +1,4 @@
-//! What ranks have agreed on is done.
+//! Executes the operations that all ranks have agreed on.
 
 use std::sync::PoisonError;
 
@@ -10,8 +10,10 @@ use super::difference::describe_terms;
 use super::stores::Stores;
 use super::wire::{Wire, lost};
 
-/// Gives ranks that have what all agreed on last the configuration that rank 0 has set since. The inner error is the same on
-/// every rank.
+/// Sends the configuration of rank 0 to the ranks that still have the last agreed configuration.
+///
+/// The inner error is the same on every rank. It rejects a rank that has changed its own
+/// configuration, and a configuration that cannot be sent.
 fn adopt(wire: &Wire<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
     let first = configs.first().copied().unwrap_or_default();
     let (agreed, terms) = stores.config().agreed().clone();
@@ -37,8 +39,10 @@ fn adopt(wire: &Wire<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>
     Ok(Ok(()))
 }
 
-/// Makes a call that all ranks have agreed on, or several pushes as one. The inner error is that of this rank's values or
-/// updater.
+/// Makes a call that all ranks have agreed on, or several pushes combined.
+///
+/// The outer error can leave the ranks in different states and ends the group. The inner error
+/// only fails these calls.
 pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<Result<()>> {
     let call = calls.first().ok_or_else(lost)?;
     let stores = &call.stores;
@@ -79,6 +83,7 @@ pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<R
         Operation::Share(snapshot) => stores.share_snapshot(wire, snapshot),
         Operation::Rollback(snapshot) => stores.rollback(snapshot),
     };
+    // Other ranks may not have these errors, because they depend on the machine or on messages.
     match result {
         Err(
             error @ (Error::OutOfMemory { .. }

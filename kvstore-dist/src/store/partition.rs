@@ -9,8 +9,8 @@ use kvstore_core::{Result, RowSparse, Shape, StepUnit, TensorSpec};
 
 /// Smaller values stay on one rank: below this size, a shorter message costs the same.
 const SMALL_BYTES: usize = 4096;
-/// With fewer rows per rank, a value is split between elements: parts made of complete rows would differ
-/// too much in size.
+/// With fewer rows per rank, a value is split between elements: parts made of complete rows would
+/// differ too much in size.
 const FEW_ROWS: usize = 8;
 
 /// The partition of a value among the ranks, the same on every rank.
@@ -99,7 +99,8 @@ impl Partition {
         RowSparse::new(self.listed().shape().clone(), indices, elements)
     }
 
-    /// Returns rows of what is listed, in which no row of the whole value is there in part, as rows of that.
+    /// Returns rows of what is listed, in which no row of the whole value is there in part, as rows
+    /// of that.
     pub(crate) fn unlist(&self, listed: RowSparse) -> Result<RowSparse> {
         if !self.divides_rows() {
             return Ok(listed);

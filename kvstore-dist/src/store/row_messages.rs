@@ -41,8 +41,8 @@ fn is_below(index: i64, row: usize) -> bool {
     usize::try_from(index).is_ok_and(|index| index < row)
 }
 
-/// Returns a rank's rows of a value, with numbers counted from where its part begins; none where it has no
-/// part.
+/// Returns a rank's rows of a value, with numbers counted from where its part begins; none where it
+/// has no part.
 pub(crate) fn part_of_rows(
     partition: &Partition,
     value: &RowSparse,
@@ -61,8 +61,9 @@ pub(crate) fn part_of_rows(
 }
 
 impl Wire<'_> {
-    /// Sends every rank its rows of each sum. Returns this rank's part of each as every rank has sent it, in the order of
-    /// ranks, with numbers counted from where the part begins; nothing for a sum of which this rank has no part.
+    /// Sends every rank its rows of each sum. Returns this rank's part of each as every rank has
+    /// sent it, in the order of ranks, with numbers counted from where the part begins; nothing for
+    /// a sum of which this rank has no part.
     pub(crate) fn scatter_rows(
         &self,
         partitions: &[&Partition],
@@ -102,7 +103,8 @@ impl Wire<'_> {
         Ok(parts)
     }
 
-    /// Gives every rank rows of all ranks' parts, of each value those that `parts` has, where this rank has a part.
+    /// Gives every rank rows of all ranks' parts, of each value those that `parts` has, where this
+    /// rank has a part.
     pub(crate) fn gather_rows(
         &self,
         partitions: &[&Partition],

@@ -1,4 +1,5 @@
-//! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of one store.
+//! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of
+//! one store.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,4 +1,5 @@
-//! [`Stores`]: the stores that a store of many processes is made of, and what calls of all ranks do with them.
+//! [`Stores`]: the stores that a store of many processes is made of, and what calls of all ranks do
+//! with them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,16 +25,17 @@ pub(super) type KeySum<'a> = (Key, &'a Partition, Tensor);
 /// The sum of a key that is rows, and its partition.
 pub(super) type KeyRows<'a> = (Key, &'a Partition, RowSparse);
 
-/// How many bytes of the keys of a call travel together, unless one key has more. More than the caches hold would go
-/// through memory at every step of its way; less would wait for the network more often.
+/// How many bytes of the keys of a call travel together, unless one key has more. More than the
+/// caches hold would go through memory at every step of its way; less would wait for the network
+/// more often.
 pub(crate) const MAX_BATCH: usize = 4 << 20;
 
 /// A store of whole values, one of this rank's parts, and one that sums what this rank pushes.
 ///
-/// A sum over ranks has the bits of a store that gets the ranks' sums as values, in the order of ranks.
-/// Each rank pushes them for its part to its store of parts, and the results go to all ranks. An
-/// optimizer runs on the parts, if its formula allows that; everything else runs on complete values,
-/// the same on every rank.
+/// A sum over ranks has the bits of a store that gets the ranks' sums as values, in the order of
+/// ranks. Each rank pushes them for its part to its store of parts, and the results go to all
+/// ranks. An optimizer runs on the parts, if its formula allows that; everything else runs on
+/// complete values, the same on every rank.
 #[derive(Debug)]
 pub(crate) struct Stores {
     /// Which of the group's stores it is.
@@ -171,8 +173,8 @@ impl Stores {
         Ok(())
     }
 
-    /// Notes that all ranks have the configuration of this one. With `steps` they make a push now, and the run of an optimizer
-    /// that was set since the last one begins.
+    /// Notes that all ranks have the configuration of this one. With `steps` they make a push now,
+    /// and the run of an optimizer that was set since the last one begins.
     pub(crate) fn agree(&self, steps: bool) -> Result<()> {
         let mut config = self.config();
         if steps && config.begins_run() {
@@ -181,8 +183,8 @@ impl Stores {
         config.agree()
     }
 
-    /// Prepares the parts for a policy: an optimizer that steps parts begins with the complete values, and
-    /// other units need other parts.
+    /// Prepares the parts for a policy: an optimizer that steps parts begins with the complete
+    /// values, and other units need other parts.
     pub(crate) fn divide(&self, policy: &Policy) -> Result<()> {
         if policy.steps_parts() || policy.unit() != self.unit() {
             self.seed(&self.complete.keys()?, policy.unit())?;
@@ -354,7 +356,8 @@ impl Stores {
         if may_fail { same_end(wire, &keys, result) } else { result }
     }
 
-    /// Pushes what ranks have sent for this rank's parts, and returns what becomes of the whole values.
+    /// Pushes what ranks have sent for this rank's parts, and returns what becomes of the whole
+    /// values.
     pub(super) fn step_dense(
         &self,
         wire: &Wire<'_>,
@@ -374,7 +377,8 @@ impl Stores {
         self.step_rows(wire, config, &keys, &partitions, received)
     }
 
-    /// Pushes the rows that ranks have sent for this rank's parts, and gives all ranks what becomes of them.
+    /// Pushes the rows that ranks have sent for this rank's parts, and gives all ranks what becomes
+    /// of them.
     pub(super) fn step_rows(
         &self,
         wire: &Wire<'_>,
@@ -423,7 +427,8 @@ impl Stores {
         norms.finish()
     }
 
-    /// Calls `get` with the keys of which this rank has a part; returns what it gives beside each key.
+    /// Calls `get` with the keys of which this rank has a part; returns what it gives beside each
+    /// key.
     pub(super) fn own<T>(
         &self,
         keys: &[Key],

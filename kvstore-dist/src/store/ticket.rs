@@ -18,8 +18,8 @@ impl Ticket {
         self.ended.notify_all();
     }
 
-    /// Waits for the end of the call. Whoever comes first gets its error itself, with the sources that it has; later ones
-    /// get one of the same kind and text.
+    /// Waits for the end of the call. Whoever comes first gets its error itself, with the sources
+    /// that it has; later ones get one of the same kind and text.
     pub(crate) fn wait(&self) -> Result<()> {
         let mut outcome = self.outcome();
         loop {

@@ -155,8 +155,8 @@ impl Wire<'_> {
         Wait::new(&self.subject, self.timeout)
     }
 
-    /// Sends every rank its part of each sum. Returns this rank's part of each as every rank has sent it, in the order
-    /// of ranks; nothing for a sum of which this rank has no part.
+    /// Sends every rank its part of each sum. Returns this rank's part of each as every rank has
+    /// sent it, in the order of ranks; nothing for a sum of which this rank has no part.
     pub(crate) fn scatter(&self, sums: &[OutgoingSum<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
         let messages = messages(size, sums.iter().map(|sum| sum.content().num_bytes()))?;
@@ -204,8 +204,8 @@ impl Wire<'_> {
         Ok(parts)
     }
 
-    /// Returns what other ranks get of some sums: of one where it lies, of several packed. What a rank has for itself
-    /// stays where it is.
+    /// Returns what other ranks get of some sums: of one where it lies, of several packed. What a
+    /// rank has for itself stays where it is.
     fn pack(
         &self,
         sums: &[OutgoingSum<'_>],
@@ -266,7 +266,8 @@ impl Wire<'_> {
         Tensor::from_bytes(self.backends, Device::cpu(0), spec, found)
     }
 
-    /// Gives every rank the parts of all: returns the whole values. `parts` has this rank's, where it has any.
+    /// Gives every rank the parts of all: returns the whole values. `parts` has this rank's, where
+    /// it has any.
     pub(crate) fn gather(
         &self,
         partitions: &[&Partition],
@@ -415,8 +416,8 @@ fn dense_bytes(spec: &TensorSpec) -> usize {
     spec.num_elements() * spec.dtype().size()
 }
 
-/// Groups items of these lengths in bytes into messages between `size` ranks. Each list has the indices
-/// of the items of one message. The result is the same on every rank.
+/// Groups items of these lengths in bytes into messages between `size` ranks. Each list has the
+/// indices of the items of one message. The result is the same on every rank.
 fn messages(
     size: usize,
     lens: impl ExactSizeIterator<Item = usize> + Clone,
