@@ -9,8 +9,8 @@ use kvstore_core::{Result, RowSparse, Shape, StepUnit, TensorSpec};
 
 /// Smaller values stay on one rank: below this size, a shorter message costs the same.
 const SMALL_BYTES: usize = 4096;
-/// With fewer rows per rank, a value is split between elements: parts made of complete rows would
-/// differ too much in size.
+/// With fewer rows per rank, a value is split between elements, because parts made of complete rows
+/// would differ too much in size.
 const FEW_ROWS: usize = 8;
 
 /// The partition of a value among the ranks, the same on every rank.
@@ -29,13 +29,13 @@ enum Kind {
     },
     Rows,
     Elements,
-    /// The parts begin at blocks of the norm.
+    /// Each part starts at the boundary of a block of the norm.
     Blocks,
 }
 
 impl Partition {
-    /// Partitions a value among `size` ranks. `order` is the position of its key by initialisation;
-    /// small values are assigned to the ranks in turn. The value is divided between units.
+    /// Partitions a value among `size` ranks without splitting a `unit`. `order` is the position of
+    /// the key in the order of initialisation. Small values are assigned to the ranks in turn.
     pub(crate) fn new(spec: &TensorSpec, order: u64, size: usize, unit: StepUnit) -> Self {
         let num_bytes = spec.num_elements() * spec.dtype().size();
         let kind = if num_bytes < SMALL_BYTES || size == 1 {
@@ -58,8 +58,8 @@ impl Partition {
         &self.spec
     }
 
-    /// Returns the spec of the value as a list of the units of the partition: its own spec, or a
-    /// vector of its elements if it is split between elements.
+    /// Returns the listed spec: the spec of the value if it is split between rows, or the spec of a
+    /// vector of its elements if rows can be split. Each row of the listed spec is on one rank.
     pub(crate) fn listed(&self) -> TensorSpec {
         match self.kind {
             Kind::Single { .. } | Kind::Rows => self.spec.clone(),
@@ -69,22 +69,22 @@ impl Partition {
         }
     }
 
-    /// Returns whether a row may be divided between ranks.
+    /// Returns whether a row may be split between ranks.
     fn divides_rows(&self) -> bool {
         matches!(self.kind, Kind::Elements | Kind::Blocks)
     }
 
-    /// Returns whether the blocks of the norm are divided between ranks.
+    /// Returns whether the blocks of the norm are distributed among the ranks.
     pub(crate) fn has_blocks(&self) -> bool {
         self.kind == Kind::Blocks
     }
 
-    /// Returns how many blocks of the norm a rank's part has.
+    /// Returns the number of blocks of the norm in a rank's part.
     pub(crate) fn num_blocks(&self, rank: usize) -> usize {
         num_blocks(self.elements(rank).len())
     }
 
-    /// Returns rows of the whole value as rows of what is listed.
+    /// Converts rows of the value to rows of the listed spec.
     pub(crate) fn list(&self, rows: &RowSparse) -> Result<RowSparse> {
         if !self.divides_rows() {
             return Ok(rows.clone());
@@ -99,14 +99,15 @@ impl Partition {
         RowSparse::new(self.listed().shape().clone(), indices, elements)
     }
 
-    /// Returns rows of what is listed, in which no row of the whole value is there in part, as rows
-    /// of that.
+    /// Converts rows of the listed spec to rows of the value. `listed` must contain all elements of
+    /// a row of the value, or none.
     pub(crate) fn unlist(&self, listed: RowSparse) -> Result<RowSparse> {
         if !self.divides_rows() {
             return Ok(listed);
         }
         let row = self.spec.shape().row();
         let row_len = row.num_elements();
+        // The first element of each row determines the index of the row.
         let first_elements = listed.indices().iter().step_by(row_len);
         let indices = fallible::collect(first_elements.map(|index| index / number(row_len)))?;
         let mut dims = Vec::from([indices.len()]);
@@ -133,7 +134,7 @@ impl Partition {
         }
     }
 
-    /// Returns the rows of a rank's part, of those that are listed.
+    /// Returns the rows of a rank's part, as rows of the listed spec.
     pub(crate) fn rows(&self, rank: usize) -> Range<usize> {
         let num_rows = self.spec.shape().num_rows();
         match self.kind {
@@ -144,12 +145,12 @@ impl Partition {
         }
     }
 
-    /// Returns how many bytes a rank's part has.
+    /// Returns the size of a rank's part in bytes.
     pub(crate) fn num_bytes(&self, rank: usize) -> usize {
         self.elements(rank).len() * self.spec.dtype().size()
     }
 
-    /// Returns the shape of a rank's part; none where that is nothing.
+    /// Returns the spec of a rank's part, or `None` if the part is empty.
     pub(crate) fn part(&self, rank: usize) -> Option<TensorSpec> {
         let len = self.elements(rank).len();
         let shape = match self.kind {
@@ -164,7 +165,7 @@ impl Partition {
         (len > 0).then(|| TensorSpec::new(shape, self.spec.dtype()))
     }
 
-    /// Returns the number of elements of a row of those that are listed.
+    /// Returns the number of elements in a row of the listed spec.
     pub(crate) fn row_len(&self) -> usize {
         match self.kind {
             Kind::Single { .. } | Kind::Rows => self.spec.shape().row().num_elements(),
@@ -173,7 +174,7 @@ impl Partition {
     }
 }
 
-/// Returns what a rank has of so many things, as even as can be.
+/// Returns a rank's share of `count` items. The shares of two ranks differ by at most one item.
 fn share(count: usize, rank: usize, size: usize) -> Range<usize> {
     let (each, more) = (count / size, count % size);
     let begin = |rank: usize| rank * each + rank.min(more);
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_complete() {
+    fn parts_cover_the_value() {
         let shapes: [&[usize]; 7] =
             [&[1], &[1023], &[1024], &[100, 300], &[7, 5000], &[1 << 20], &[64, 3, 3, 3]];
         for dims in shapes {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn large_values_are_cut_evenly_and_small_ones_go_round() {
+    fn large_values_are_split_evenly_and_small_values_are_assigned_in_turn() {
         let lens = |spec: &TensorSpec, order| {
             let partition = Partition::new(spec, order, 4, StepUnit::Element);
             [0, 1, 2, 3].map(|rank| partition.elements(rank).len())
@@ -228,13 +229,13 @@ mod tests {
         let small = TensorSpec::new([10, 3], DType::F32);
         assert_eq!(lens(&small, 0), [30, 0, 0, 0]);
         assert_eq!(lens(&small, 6), [0, 0, 30, 0]);
-        // Between rows, and where there are few of them between elements.
+        // Many rows are split between rows, few rows between elements.
         assert_eq!(lens(&TensorSpec::new([33, 300], DType::F32), 1), [2700, 2400, 2400, 2400]);
         assert_eq!(lens(&TensorSpec::new([3, 3000], DType::F32), 1), [2250; 4]);
     }
 
     #[test]
-    fn parts_begin_at_units() {
+    fn parts_start_at_unit_boundaries() {
         let lens = |dims: [usize; 2], unit| {
             let partition = Partition::new(&TensorSpec::new(dims, DType::F32), 1, 4, unit);
             [0, 1, 2, 3].map(|rank| partition.elements(rank).len())

@@ -1,4 +1,5 @@
-//! Rows of all ranks: each goes to the rank that has it, and what becomes of it to all others.
+//! Exchanges rows: sends each pushed row to the rank that owns it, and the stepped rows to all
+//! ranks.
 
 use std::slice::from_mut;
 
@@ -11,14 +12,14 @@ use crate::transport::Slices;
 
 const INDEX_BYTES: usize = size_of::<i64>();
 
-/// Some rows of a value as they travel: their numbers, and after them the rows.
+/// A message with rows of a value: first the row indices, then the elements.
 struct RowMessage<'a> {
     indices: &'a [i64],
     rows: &'a [u8],
 }
 
 impl<'a> RowMessage<'a> {
-    /// Returns the rows whose numbers are in a range.
+    /// Returns the rows whose indices are in a range.
     fn of(value: &'a RowSparse, bytes: &'a [u8], range: &std::ops::Range<usize>) -> Result<Self> {
         let place = |row: usize| value.indices().partition_point(|&index| is_below(index, row));
         let (first, end) = (place(range.start), place(range.end));
@@ -41,8 +42,8 @@ fn is_below(index: i64, row: usize) -> bool {
     usize::try_from(index).is_ok_and(|index| index < row)
 }
 
-/// Returns a rank's rows of a value, with numbers counted from where its part begins; none where it
-/// has no part.
+/// Returns a rank's rows of a value, with indices relative to the start of its part. Returns `None`
+/// if the rank has no part.
 pub(crate) fn part_of_rows(
     partition: &Partition,
     value: &RowSparse,
@@ -61,9 +62,9 @@ pub(crate) fn part_of_rows(
 }
 
 impl Wire<'_> {
-    /// Sends every rank its rows of each sum. Returns this rank's part of each as every rank has
-    /// sent it, in the order of ranks, with numbers counted from where the part begins; nothing for
-    /// a sum of which this rank has no part.
+    /// Sends every rank its rows of each sum. Returns the rows that this rank receives for each
+    /// sum, in the order of the sending ranks, with indices relative to the start of its part. The
+    /// list is empty for a sum of which this rank has no part.
     pub(crate) fn scatter_rows(
         &self,
         partitions: &[&Partition],
@@ -82,6 +83,7 @@ impl Wire<'_> {
             counts.push(count);
             bodies.push(body);
         }
+        // The counts are sent first, because receivers need the lengths of the bodies.
         let counts = self.all_to_all(&counts, &fallible::filled(8 * partitions.len(), size)?)?;
         let num_rows = |rank: usize| numbers(counts.slice(rank));
         let lens = |rank: usize| {
@@ -103,8 +105,8 @@ impl Wire<'_> {
         Ok(parts)
     }
 
-    /// Gives every rank rows of all ranks' parts, of each value those that `parts` has, where this
-    /// rank has a part.
+    /// Returns the rows of all ranks' parts of each value. `parts` has the rows of this rank, or
+    /// `None` for a value of which it has no part.
     pub(crate) fn gather_rows(
         &self,
         partitions: &[&Partition],
@@ -122,6 +124,7 @@ impl Wire<'_> {
                     .write(&mut body)?;
             }
         }
+        // Parts are in the order of ranks, so the gathered indices ascend.
         let counts = self.gather_bytes(&counts)?;
         let bodies = self.gather_bytes(&body)?;
         let counts = (0..size).map(|rank| fallible::gather(numbers(counts.slice(rank))));
@@ -176,7 +179,7 @@ impl Wire<'_> {
     }
 }
 
-/// Returns a row as values number it: no value has as many as there are numbers.
+/// Converts a row index to `i64`. No value has so many rows that this overflows.
 pub(crate) fn number(row: usize) -> i64 {
     i64::try_from(row).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! All that the ranks of a store hold, put together, and taken apart again: snapshots are those of
-//! one store.
+//! Snapshots: collects the contents of all ranks into the snapshot of a single store, and
+//! distributes such a snapshot among the ranks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,7 +19,7 @@ use super::stores::Stores;
 use super::wire::{Wire, lost};
 
 impl Stores {
-    /// Returns all that the ranks hold, the same on each of them.
+    /// Returns a snapshot of the contents of all ranks. It is the same on each rank.
     pub(crate) fn snapshot(&self, wire: &Wire<'_>, name: &str) -> Result<Snapshot> {
         let mut snapshot = self.complete.snapshot()?;
         let config = Terms::clone(&self.config());
@@ -43,10 +43,11 @@ impl Stores {
         snapshot.with_clip_global_norm(config.clip_global_norm)
     }
 
-    /// Returns what compressed sums have not sent, of each key by ranks.
+    /// Returns the compression residuals of each key, in the order of ranks.
     fn all_residuals(&self, wire: &Wire<'_>) -> Result<HashMap<Key, Vec<Tensor>>> {
         let keys = self.complete.keys()?;
         let specs = self.complete.describe(&keys)?;
+        // For each key, the message has a byte that states whether a residual follows.
         let mut own = Vec::new();
         for key in &keys {
             let residual = self.residuals().get(key).cloned();
@@ -71,13 +72,13 @@ impl Stores {
                 rest = after;
                 let device = Device::cpu(0);
                 fallible::reserve_entries(&mut residuals, 1)?;
-                let of_key = residuals.entry(key.clone()).or_default();
-                // A rank that has never pushed the key has nothing left.
-                while of_key.len() < rank {
+                let by_rank = residuals.entry(key.clone()).or_default();
+                // The residual of a rank that has never pushed the key is zero.
+                while by_rank.len() < rank {
                     let zeros = fallible::zeroed(bytes.len())?;
-                    of_key.push(Tensor::from_bytes(&self.backends, device, spec.clone(), &zeros)?);
+                    by_rank.push(Tensor::from_bytes(&self.backends, device, spec.clone(), &zeros)?);
                 }
-                of_key.push(Tensor::from_bytes(&self.backends, device, spec, bytes)?);
+                by_rank.push(Tensor::from_bytes(&self.backends, device, spec, bytes)?);
             }
         }
         Ok(residuals)
@@ -108,7 +109,8 @@ impl Stores {
             _ => Vec::new(),
         };
         let bytes = wire.bytes_of(root, &bytes)?;
-        // One from a file differs from one that is not.
+        // A snapshot from a file has a checksum. A rank whose own snapshot has none uses the
+        // received one, so that all ranks have a checksum.
         if own.is_none_or(|own| own.checksum().is_none()) {
             let found = Snapshot::from_bytes(&self.backends, &bytes)?;
             *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
@@ -116,7 +118,7 @@ impl Stores {
         Ok(())
     }
 
-    /// Makes this rank hold its part of a snapshot.
+    /// Replaces the contents of this rank with its part of a snapshot.
     pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         let policy = match snapshot.optimizer() {
             Some(optimizer) => Policy::Optimizer(Arc::new(optimizer.clone())),
@@ -124,11 +126,11 @@ impl Stores {
             None => Policy::Assign,
         };
         let values = snapshot.values()?;
-        // What is compressed and clipped is not what the store of whole values gets.
+        // The store of complete values receives sums that are already compressed and clipped.
         let without_residuals =
             snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
         let without_residuals = without_residuals.with_clip_global_norm(None)?;
-        // Before any value changes: this list may be long.
+        // Allocate the list before any value changes, because it may be long.
         let keys = fallible::collect(snapshot.keys().cloned())?;
         self.complete.rollback(if policy.steps_parts() { &values } else { &without_residuals })?;
         self.sums.rollback(&values)?;
@@ -157,12 +159,16 @@ impl Stores {
         self.set_compression(snapshot.compression());
         self.set_clip_global_norm(snapshot.clip_global_norm());
         let mut config = self.config();
-        // Whoever sets an optimizer from now on begins anew.
+        // An optimizer that is set from now on starts a new run.
         config.change().generation = self.num_rounds.load(Ordering::Relaxed);
         config.agree()
     }
 
-    /// Gives keys states of an optimizer; the states are those of whole values.
+    /// Sets the optimizer states of keys. The states are those of complete values.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if `optimizer` is `None` and the store has no optimizer.
+    /// - The errors of [`OptimizerState::check`].
     pub(crate) fn set_optimizer_states(
         &self,
         optimizer: Option<Optimizer>,
@@ -185,6 +191,7 @@ impl Stores {
             self.set_policy_with(policy, loaded);
             return Ok(());
         }
+        // Check and divide all states before anything changes.
         let keys = fallible::collect(states.keys().cloned())?;
         let mut parts = BTreeMap::new();
         let partitions = self.partitions(&keys, policy.unit())?;
@@ -206,7 +213,8 @@ impl Stores {
     }
 }
 
-/// Returns a number that states have in common which are of the same updates, never 0.
+/// Returns a fingerprint of the states, never 0. It depends on the keys, the numbers of updates and
+/// the sizes, but not on the elements.
 fn fingerprint(states: &BTreeMap<Key, OptimizerState>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (key, state) in states {

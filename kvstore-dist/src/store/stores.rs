@@ -1,5 +1,5 @@
-//! [`Stores`]: the stores that a store of many processes is made of, and what calls of all ranks do
-//! with them.
+//! [`Stores`]: the local stores of a distributed store, and the effects of collective calls on
+//! them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,36 +22,37 @@ use crate::transport::Collective;
 /// The dense sum of a key, and its partition.
 pub(super) type KeySum<'a> = (Key, &'a Partition, Tensor);
 
-/// The sum of a key that is rows, and its partition.
+/// The row-sparse sum of a key, and its partition.
 pub(super) type KeyRows<'a> = (Key, &'a Partition, RowSparse);
 
-/// How many bytes of the keys of a call travel together, unless one key has more. More than the
-/// caches hold would go through memory at every step of its way; less would wait for the network
+/// The maximum number of bytes of a batch of keys, unless one key alone is larger. A batch larger
+/// than the caches would go through memory at each step. Smaller batches would wait for the network
 /// more often.
 pub(crate) const MAX_BATCH: usize = 4 << 20;
 
-/// A store of whole values, one of this rank's parts, and one that sums what this rank pushes.
+/// Three local stores: for the complete values, for this rank's parts, and for the sums of the
+/// values that this rank pushes.
 ///
-/// A sum over ranks has the bits of a store that gets the ranks' sums as values, in the order of
-/// ranks. Each rank pushes them for its part to its store of parts, and the results go to all
-/// ranks. An optimizer runs on the parts, if its formula allows that; everything else runs on
-/// complete values, the same on every rank.
+/// A sum over ranks has the bits of a single store that receives the sums of the ranks as values,
+/// in the order of ranks. Each rank pushes the sums of its part to its store of parts, and sends
+/// the result to all ranks. An optimizer runs on the parts if its formula allows that. Everything
+/// else runs on complete values, in the same way on every rank.
 #[derive(Debug)]
 pub(crate) struct Stores {
-    /// Which of the group's stores it is.
+    /// The number of this store in its group.
     pub(crate) number: u64,
-    /// How many calls the group has made.
+    /// The number of rounds of the group so far.
     pub(crate) num_rounds: Arc<AtomicU64>,
     pub(crate) backends: Backends,
     pub(crate) collective: Arc<dyn Collective>,
-    /// What pulls give.
+    /// The complete values, which pulls return.
     pub(crate) complete: LocalStore,
-    /// This rank's parts of weights, where the optimizer steps parts, else of the last sums.
+    /// This rank's parts: of the weights if the optimizer steps parts, otherwise of the last sums.
     pub(crate) part: LocalStore,
-    /// What this rank has pushed last.
+    /// The sums of the values that this rank pushed last.
     pub(crate) sums: LocalStore,
     config: Mutex<Config>,
-    /// What compressed sums of this rank have not sent yet.
+    /// The compression residuals of this rank.
     residuals: Mutex<HashMap<Key, Tensor>>,
 }
 
@@ -86,7 +87,7 @@ impl Stores {
         self.collective.rank()
     }
 
-    /// Returns the partitions of values whose parts begin at units.
+    /// Returns the partitions of the keys' values. No partition splits a `unit`.
     pub(crate) fn partitions(&self, keys: &[Key], unit: StepUnit) -> Result<Vec<Partition>> {
         let size = self.collective.size();
         let described = self.complete.describe(keys)?;
@@ -126,7 +127,7 @@ impl Stores {
         self.set_policy_with(policy, 0);
     }
 
-    /// Sets the rule, and which states it goes on with.
+    /// Sets the policy. `loaded` is the fingerprint of the loaded states, or 0 if there are none.
     pub(crate) fn set_policy_with(&self, policy: Policy, loaded: u64) {
         let mut config = self.config();
         let config = config.change();
@@ -153,7 +154,7 @@ impl Stores {
         self.config().change().clip_global_norm = bound;
     }
 
-    /// Takes another rank's configuration.
+    /// Adopts the configuration of another rank.
     pub(crate) fn adopt(&self, config: Terms, transition: Transition) -> Result<()> {
         match (config.policy, transition) {
             (Policy::Optimizer(optimizer), Transition::GoOn) => {
@@ -173,8 +174,8 @@ impl Stores {
         Ok(())
     }
 
-    /// Notes that all ranks have the configuration of this one. With `steps` they make a push now,
-    /// and the run of an optimizer that was set since the last one begins.
+    /// Records that all ranks have the configuration of this rank. `steps` states that they make a
+    /// push now, which starts the run of a newly set optimizer.
     pub(crate) fn agree(&self, steps: bool) -> Result<()> {
         let mut config = self.config();
         if steps && config.begins_run() {
@@ -183,8 +184,8 @@ impl Stores {
         config.agree()
     }
 
-    /// Prepares the parts for a policy: an optimizer that steps parts begins with the complete
-    /// values, and other units need other parts.
+    /// Prepares the parts for a policy. An optimizer that steps parts needs the parts of the
+    /// current values, and another unit needs another partition.
     pub(crate) fn divide(&self, policy: &Policy) -> Result<()> {
         if policy.steps_parts() || policy.unit() != self.unit() {
             self.seed(&self.complete.keys()?, policy.unit())?;
@@ -192,7 +193,7 @@ impl Stores {
         Ok(())
     }
 
-    /// Sets the parts of these keys to those of the complete values. All of them change, or none.
+    /// Sets the parts of these keys from the complete values. Either all parts change or none.
     fn seed(&self, keys: &[Key], unit: StepUnit) -> Result<()> {
         let values = self.complete.pull(keys, 0)?;
         let (mut own, mut parts) = (Vec::new(), Vec::new());
@@ -219,7 +220,7 @@ impl Stores {
         values: &[Value],
         existing: OnExisting,
     ) -> Result<()> {
-        // What is kept does not travel. All ranks have the same keys.
+        // Values of keys that are kept are not sent. All ranks have the same keys.
         let mut new = fallible::with_capacity(keys.len())?;
         let mut new_values = fallible::with_capacity(keys.len())?;
         for (key, value) in keys.iter().zip(values) {
@@ -267,14 +268,14 @@ impl Stores {
         self.residuals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a push of these sums can be nothing but done.
+    /// Returns whether a push of these sums cannot be rejected.
     pub(crate) fn takes(&self, keys: &[Key], sums: &[Value]) -> bool {
         let is_sure = {
             let config = self.config();
             let suits = |dtype| match &config.policy {
                 Policy::Assign => true,
                 Policy::Optimizer(_) => Optimizer::arithmetic_of(dtype).is_ok(),
-                // It may refuse a value.
+                // An updater may reject a value.
                 Policy::Updater => false,
             };
             let compression = config.compression;
@@ -285,7 +286,7 @@ impl Stores {
         stored.is_some_and(|stored| stored.iter().map(Value::spec).eq(sums.iter().map(Value::spec)))
     }
 
-    /// Gives every key the sum over all ranks.
+    /// Pushes the sums over all ranks.
     pub(crate) fn push(&self, wire: &Wire<'_>, keys: &[Key], sums: &[Value]) -> Result<()> {
         let config = Terms::clone(&self.config());
         let partitions = self.partitions(keys, config.policy.unit())?;
@@ -313,7 +314,8 @@ impl Stores {
 
     fn push_dense(&self, wire: &Wire<'_>, config: &Terms, sums: Vec<KeySum<'_>>) -> Result<()> {
         let mut sent = fallible::with_capacity(sums.len())?;
-        // Only an updater can reject a sum. `encode` replaces a residual that `before` shares.
+        // Only an updater can reject a sum. Then the old residuals must be restored, so `before`
+        // keeps them. `encode` replaces a shared residual instead of changing it.
         let may_fail = matches!(config.policy, Policy::Updater);
         let num_before = if may_fail && config.compression.is_some() { sums.len() } else { 0 };
         let mut before: HashMap<Key, Tensor> = fallible::hash_map(num_before)?;
@@ -343,7 +345,7 @@ impl Stores {
         let values = self.step_dense(wire, &keys, &partitions, values)?;
         let result = self.complete.push(&keys, &values, 0);
         if let (Some(_), Err(Error::Updater { key: failed, .. })) = (config.compression, &result) {
-            // It has taken nothing, and those behind it have got nothing.
+            // The updater rejected the sum of this key, and the later keys were not pushed.
             let untouched = keys.iter().skip_while(|key| *key != failed);
             let mut residuals = self.residuals();
             for key in untouched {
@@ -356,8 +358,7 @@ impl Stores {
         if may_fail { same_end(wire, &keys, result) } else { result }
     }
 
-    /// Pushes what ranks have sent for this rank's parts, and returns what becomes of the whole
-    /// values.
+    /// Pushes the received values to this rank's parts. Returns the new complete values.
     pub(super) fn step_dense(
         &self,
         wire: &Wire<'_>,
@@ -377,8 +378,7 @@ impl Stores {
         self.step_rows(wire, config, &keys, &partitions, received)
     }
 
-    /// Pushes the rows that ranks have sent for this rank's parts, and gives all ranks what becomes
-    /// of them.
+    /// Pushes the received rows to this rank's parts, and sends the new rows to all ranks.
     pub(super) fn step_rows(
         &self,
         wire: &Wire<'_>,
@@ -390,7 +390,7 @@ impl Stores {
         let touched = fallible::try_collect(received.iter().map(|rows| union(rows)))?;
         let values = received.into_iter().map(|rows| rows.into_iter().map(Value::Rows));
         self.push_parts(wire, keys, partitions, values)?;
-        // What has changed: of a sum all that is there.
+        // Only the touched rows have changed, so only these are sent.
         let mut ids_of: HashMap<&Key, &[i64]> = fallible::hash_map(keys.len())?;
         ids_of.extend(keys.iter().zip(touched.iter().map(Vec::as_slice)));
         let changed = self.own(keys, partitions, |own| {
@@ -407,7 +407,7 @@ impl Stores {
         self.complete.push(keys, &values, 0)
     }
 
-    /// Pushes what all ranks have sent for this rank's parts.
+    /// Pushes the received values to this rank's parts, in the order of the sending ranks.
     fn push_parts(
         &self,
         wire: &Wire<'_>,
@@ -427,8 +427,8 @@ impl Stores {
         norms.finish()
     }
 
-    /// Calls `get` with the keys of which this rank has a part; returns what it gives beside each
-    /// key.
+    /// Calls `get` with the keys of which this rank has a part. Returns the result for each key of
+    /// `keys`, or `None` for keys without a part.
     pub(super) fn own<T>(
         &self,
         keys: &[Key],
@@ -439,15 +439,16 @@ impl Stores {
         let has_part = |partition: &&Partition| partition.part(rank).is_some();
         let own = keys.iter().zip(partitions).filter(|(_, partition)| has_part(partition));
         let mut found = get(&fallible::gather(own.map(|(key, _)| key.clone()))?)?.into_iter();
-        let of_key = |partition| if has_part(partition) { found.next() } else { None };
-        fallible::collect(partitions.iter().map(of_key))
+        let result = |partition| if has_part(partition) { found.next() } else { None };
+        fallible::collect(partitions.iter().map(result))
     }
 }
 
-/// Returns how the updaters of all ranks have ended, where it is the same way.
+/// Returns `own` if the updaters of all ranks ended in the same way.
 ///
 /// # Errors
-/// [`Error::Internal`], on every rank, when they have not: then ranks hold other values.
+/// - [`Error::Internal`] on every rank if they ended in different ways. Then the ranks hold
+///   different values.
 pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
     let place = |failed: &Key| keys.iter().position(|key| key == failed).unwrap_or(keys.len());
     let end = match &own {
@@ -477,7 +478,7 @@ pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result
     )))
 }
 
-/// Returns the keys, the partitions and the sums as lists.
+/// Splits a list of sums into parallel lists of keys, partitions and sums.
 pub(super) fn unzip<T>(
     sums: Vec<(Key, &Partition, T)>,
 ) -> Result<(Vec<Key>, Vec<&Partition>, Vec<T>)> {
@@ -492,7 +493,8 @@ pub(super) fn unzip<T>(
     Ok((keys, partitions, values))
 }
 
-/// Cuts what is pushed into lists that travel one behind the other, the same on every rank.
+/// Splits sums into batches that are sent one after the other. The batches are the same on every
+/// rank.
 pub(super) fn batches(sums: Vec<KeySum<'_>>) -> Result<Vec<Vec<KeySum<'_>>>> {
     let mut batches: Vec<Vec<_>> = Vec::new();
     let mut num_bytes = 0;
@@ -510,7 +512,7 @@ pub(super) fn batches(sums: Vec<KeySum<'_>>) -> Result<Vec<Vec<KeySum<'_>>>> {
     Ok(batches)
 }
 
-/// Returns the row indices that any of the values has, in ascending order.
+/// Returns the row indices that occur in any of the values, in ascending order.
 fn union(values: &[RowSparse]) -> Result<Vec<i64>> {
     let num_indices = values.iter().map(|rows| rows.indices().len()).sum();
     let mut indices = fallible::with_capacity(num_indices)?;
@@ -520,7 +522,8 @@ fn union(values: &[RowSparse]) -> Result<Vec<i64>> {
     Ok(indices)
 }
 
-/// An updater whose panic is an error: the thread that it runs in is that of all stores.
+/// Converts panics of an updater into errors, because all stores of the process share the thread
+/// that runs it.
 struct PanicGuard(Arc<dyn Updater>);
 
 impl fmt::Debug for PanicGuard {

@@ -1,10 +1,10 @@
-//! [`Ticket`]: the end of a call that goes on behind its caller.
+//! [`Ticket`]: the result of a call that runs in the background.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::Result;
 
-/// What became of a call, for everybody who waits for it.
+/// The result of a call, for all threads that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     outcome: Mutex<Option<Result<()>>>,
@@ -12,14 +12,14 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Ends the call.
+    /// Ends the call with a result. Has no effect on a call that has already ended.
     pub(crate) fn end(&self, result: Result<()>) {
         self.outcome().get_or_insert(result);
         self.ended.notify_all();
     }
 
-    /// Waits for the end of the call. Whoever comes first gets its error itself, with the sources
-    /// that it has; later ones get one of the same kind and text.
+    /// Waits until the call ends, and returns its result. The first caller receives the original
+    /// error with its sources. Later callers receive copies of the same kind and message.
     pub(crate) fn wait(&self) -> Result<()> {
         let mut outcome = self.outcome();
         loop {
@@ -34,7 +34,7 @@ impl Ticket {
         }
     }
 
-    /// Returns whether the call has failed; none while it goes on.
+    /// Returns whether the call has failed, or `None` if it has not ended.
     pub(crate) fn has_failed(&self) -> Option<bool> {
         self.outcome().as_ref().map(Result::is_err)
     }

@@ -1,4 +1,5 @@
-//! [`Wire`]: sends the sums of a call between ranks. Each rank receives all sums of its part.
+//! [`Wire`]: sends the sums of a call between ranks. Each rank receives the sums of all ranks for
+//! its parts.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -31,14 +32,15 @@ pub(crate) struct Wire<'a> {
     pub(crate) buffers: &'a RefCell<MessageBuffers>,
 }
 
-/// Memory for messages, kept between calls: getting it from the system takes as long as filling it.
+/// Memory for messages. It is kept between calls, because allocating it takes as long as filling
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct MessageBuffers {
     messages: Vec<MessageBuffer>,
     gathered: Slices,
 }
 
-/// Memory for keys that are sent in one message.
+/// Memory for the keys of one message.
 #[derive(Debug, Default)]
 struct MessageBuffer {
     sent: Arc<Buffer>,
@@ -75,7 +77,7 @@ pub(crate) enum Payload {
 }
 
 impl OutgoingSum<'_> {
-    /// Returns the elements sent for a rank's part: codes are sent in complete words.
+    /// Returns the range of elements to send for a rank's part. Codes are sent in complete words.
     fn elements(&self, rank: usize) -> Range<usize> {
         let elements = self.partition.elements(rank);
         match self.content {
@@ -88,7 +90,7 @@ impl OutgoingSum<'_> {
         }
     }
 
-    /// Returns the bytes of a rank's part.
+    /// Returns the range of bytes to send for a rank's part.
     fn bytes(&self, rank: usize) -> Result<Range<usize>> {
         let elements = self.elements(rank);
         match &self.content {
@@ -110,7 +112,7 @@ impl OutgoingSum<'_> {
         }
     }
 
-    /// Makes this rank's part of its own sum: without a copy, where the host sees it.
+    /// Returns this rank's part of its own sum, without a copy if the sum is in host memory.
     fn keep(&self, backends: &Backends, own: usize) -> Result<Tensor> {
         match &self.content {
             Payload::Value(value) if value.host_bytes().is_ok() => {
@@ -127,7 +129,8 @@ impl OutgoingSum<'_> {
         }
     }
 
-    /// Makes a rank's part of what travelled: so many bytes, of which `tensor` makes elements.
+    /// Returns a rank's part from a message of `num_bytes` bytes. `tensor` creates a tensor of the
+    /// message. Codes are decoded.
     fn receive(
         &self,
         backends: &Backends,
@@ -155,8 +158,9 @@ impl Wire<'_> {
         Wait::new(&self.subject, self.timeout)
     }
 
-    /// Sends every rank its part of each sum. Returns this rank's part of each as every rank has
-    /// sent it, in the order of ranks; nothing for a sum of which this rank has no part.
+    /// Sends every rank its part of each sum. Returns the parts that this rank receives for each
+    /// sum, in the order of the sending ranks. The list is empty for a sum of which this rank has
+    /// no part.
     pub(crate) fn scatter(&self, sums: &[OutgoingSum<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
         let messages = messages(size, sums.iter().map(|sum| sum.content().num_bytes()))?;
@@ -172,7 +176,7 @@ impl Wire<'_> {
             let lens = of(message, sums).map(|sum| sum.bytes(own).map(|bytes| bytes.len()));
             let len = lens.sum::<Result<usize>>()?;
             let counts = (0..size).map(|rank| if rank == own { 0 } else { len });
-            // A call that has failed may still hold what it got.
+            // A failed call may still use the memory. Then allocate new memory.
             let kept = Arc::into_inner(std::mem::take(&mut buffer.received));
             let mut slices = kept.unwrap_or_default();
             slices.recount(&counts.collect::<Vec<_>>())?;
@@ -204,8 +208,8 @@ impl Wire<'_> {
         Ok(parts)
     }
 
-    /// Returns what other ranks get of some sums: of one where it lies, of several packed. What a
-    /// rank has for itself stays where it is.
+    /// Returns the bytes of a message for the other ranks. A single sum in host memory is sent
+    /// without a copy, other sums are packed. This rank's own part is not included.
     fn pack(
         &self,
         sums: &[OutgoingSum<'_>],
@@ -221,6 +225,7 @@ impl Wire<'_> {
             let ranges = (0..size).map(range).collect::<Result<_>>()?;
             return SharedSlices::new(Arc::new(buffer), ranges);
         }
+        // A failed call may still use the packed bytes.
         if Arc::get_mut(packed).is_none() {
             *packed = Arc::default();
         }
@@ -266,8 +271,8 @@ impl Wire<'_> {
         Tensor::from_bytes(self.backends, Device::cpu(0), spec, found)
     }
 
-    /// Gives every rank the parts of all: returns the whole values. `parts` has this rank's, where
-    /// it has any.
+    /// Gathers the parts of all ranks. Returns the complete values. `parts` has the parts of this
+    /// rank, or `None` for a value of which it has no part.
     pub(crate) fn gather(
         &self,
         partitions: &[&Partition],
@@ -281,6 +286,7 @@ impl Wire<'_> {
         let buffers = &mut self.buffers.borrow_mut().gathered;
         let mut gathered = fallible::with_capacity(messages.len())?;
         for message in &messages {
+            // A message with a single value is received into its tensor, to avoid a copy.
             let total = |rank: usize| {
                 of(message, partitions).map(|partition| partition.num_bytes(rank)).sum()
             };
@@ -328,7 +334,7 @@ impl Wire<'_> {
     }
 
     /// Broadcasts the values of `root`. The values of the other ranks only provide the specs.
-    /// Values of at least 128 KiB travel without a copy; smaller ones are packed.
+    /// Values of at least 128 KiB are sent without a copy. Smaller values are packed.
     pub(crate) fn values_of(&self, root: usize, values: &[Value]) -> Result<Vec<Tensor>> {
         let is_root = self.collective.rank() == root;
         let mut tensors = fallible::filled(None, values.len())?;
@@ -371,8 +377,8 @@ impl Wire<'_> {
         fallible::try_collect(tensors.into_iter().map(|tensor| tensor.ok_or_else(lost)))
     }
 
-    /// Returns the value in host memory that the store owns, because a failed call may keep it for
-    /// ever.
+    /// Returns the value in host memory that the store owns. It must not be borrowed, because a
+    /// failed call may keep it forever.
     fn on_host(&self, value: &Value) -> Result<Tensor> {
         let value = value.to_dense()?;
         let value = match value.host_bytes() {
@@ -382,7 +388,7 @@ impl Wire<'_> {
         value.compact()
     }
 
-    /// Gives every rank some bytes of each. They may be of different lengths.
+    /// Sends the bytes of every rank to all ranks. The lengths may differ between ranks.
     pub(crate) fn gather_bytes(&self, own: &[u8]) -> Result<Slices> {
         let (rank, size) = (self.collective.rank(), self.collective.size());
         let mut lens = Slices::with_counts(&fallible::filled(8, size)?)?;
@@ -396,7 +402,7 @@ impl Wire<'_> {
         Ok(slices)
     }
 
-    /// Gives every rank the bytes of one, `root`.
+    /// Sends the bytes of `root` to all ranks. The bytes of other ranks are ignored.
     pub(crate) fn bytes_of(&self, root: usize, own: &[u8]) -> Result<Buffer> {
         let mut len = Buffer::from(&(own.len() as u64).to_le_bytes()[..]);
         self.collective.broadcast(root, &mut len, &self.wait())?;
@@ -444,7 +450,7 @@ fn of<'a, T>(message: &'a [usize], items: &'a [T]) -> impl Iterator<Item = &'a T
     message.iter().filter_map(|index| items.get(*index))
 }
 
-/// Returns the first number in some bytes.
+/// Returns the first 8 bytes as a little-endian number, or `None` if there are fewer.
 pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
