@@ -1,4 +1,5 @@
-//! Workers that do not do the same, or fail: all of them hear of it, and none goes on with something else.
+//! Workers that do not do the same, or fail: all of them hear of it, and none goes on with
+//! something else.
 
 #![allow(
     clippy::disallowed_macros,
@@ -37,7 +38,8 @@ fn text(result: Result<()>) -> String {
     result.unwrap_err().chain()
 }
 
-/// Calls `work` with a store of one process, which pushes what two workers do, and with two workers.
+/// Calls `work` with a store of one process, which pushes what two workers do, and with two
+/// workers.
 fn as_one_store(work: impl Fn(&dyn KvStore) -> Vec<f32> + Sync) {
     let expected = work(&LocalStore::new("local", backends()).unwrap());
     let found = on_workers("dist_sync", 2, &backends(), |store| work(store));

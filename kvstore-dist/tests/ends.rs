@@ -1,4 +1,5 @@
-//! Processes that end with pushes on their way, the store unclosed: all of these are made, and the job ends well.
+//! Processes that end with pushes on their way, the store unclosed: all of these are made, and the
+//! job ends well.
 
 #![allow(
     clippy::disallowed_macros,
@@ -72,7 +73,8 @@ struct UnclosedStore {
 static UNCLOSED_STORE: OnceLock<UnclosedStore> = OnceLock::new();
 
 impl UnclosedStore {
-    /// Returns the store of this process, which nobody drops: a key of zeros from which each push is taken.
+    /// Returns the store of this process, which nobody drops: a key of zeros from which each push
+    /// is taken.
     fn begin(group: &Arc<Group>) -> &'static Self {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let store = DistStore::new("dist_sync", &backends, group).unwrap();

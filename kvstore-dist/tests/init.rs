@@ -1,4 +1,4 @@
-//! Traffic of `init`: each value is sent once, and long values are not copied.
+//! The traffic of `init`: each value is sent once, and long values are not copied.
 
 #![allow(
     clippy::disallowed_macros,
@@ -69,7 +69,7 @@ impl Collective for CountingCollective {
     }
 }
 
-/// Runs two ranks.
+/// Runs `act` on two ranks.
 fn two(act: impl Fn(&DistStore, &Backends, &CountingCollective) + Sync) {
     thread::scope(|scope| {
         for member in LocalCollective::group(2) {
@@ -90,13 +90,13 @@ fn two(act: impl Fn(&DistStore, &Backends, &CountingCollective) + Sync) {
 const LONG: usize = 1 << 20;
 
 #[test]
-fn values_travel_once_and_long_ones_without_a_copy() {
+fn values_are_sent_once_and_long_values_without_a_copy() {
     two(|store, backends, counting| {
         let number = if store.rank().unwrap() == 0 { 3.0 } else { 5.0 };
         let keys: Vec<Key> = ["long", "a", "b"].map(key).into();
         let values = [LONG, 2, 3].map(|len| full(backends, &[len], number));
         store.init(&keys, &values).unwrap();
-        // The small ones are packed.
+        // The short values are packed into one message.
         let mut found = counting.taken();
         found.sort_unstable();
         assert_eq!(found, [(4 * 5, false), (4 * LONG, true)]);
@@ -107,7 +107,7 @@ fn values_travel_once_and_long_ones_without_a_copy() {
 }
 
 #[test]
-fn keys_that_are_kept_do_not_travel() {
+fn kept_keys_are_not_sent() {
     two(|store, backends, counting| {
         store.init(&[key("a")], &[full(backends, &[LONG], 1.0)]).unwrap();
         counting.taken();

@@ -1,4 +1,4 @@
-//! The suite, on members that are threads.
+//! Runs the suite for collectives with members that are threads.
 
 #![allow(
     clippy::disallowed_macros,
@@ -16,7 +16,7 @@ use kvstore_dist::{Collective, LocalCollective, Wait};
 
 mod suite;
 
-/// Runs something as every member of a group.
+/// Runs `act` as every member of a group.
 fn as_members(size: usize, act: impl Fn(&LocalCollective) + Sync) {
     let act = &act;
     thread::scope(|scope| {
@@ -47,7 +47,7 @@ fn four_members_pass_the_suite() {
 }
 
 #[test]
-fn a_member_that_does_not_come_is_named_at_the_deadline() {
+fn timeouts_name_the_member_that_does_not_call() {
     for size in [2, 4] {
         let all_were_late = Barrier::new(size);
         as_members(size, |member| {
@@ -60,7 +60,7 @@ fn a_member_that_does_not_come_is_named_at_the_deadline() {
 }
 
 #[test]
-fn members_that_do_different_things_hear_of_it() {
+fn different_calls_fail_on_every_member() {
     for size in [2, 3] {
         let all_know = Barrier::new(size);
         as_members(size, |member| {
@@ -71,7 +71,7 @@ fn members_that_do_different_things_hear_of_it() {
 }
 
 #[test]
-fn members_that_have_different_lengths_hear_of_it() {
+fn different_lengths_fail_on_every_member() {
     for sent in [0, 8, 10] {
         let all_know = Barrier::new(2);
         as_members(2, |member| {
@@ -82,21 +82,21 @@ fn members_that_have_different_lengths_hear_of_it() {
 }
 
 #[test]
-fn a_member_that_leaves_fails_those_that_wait_for_it() {
+fn a_member_that_leaves_fails_the_members_that_wait_for_it() {
     as_members(3, |member| {
         if member.rank() == 1 {
             return;
         }
         let error = member.barrier(&suite::wait()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Backend);
-        // One of the two may fail first, and then it is one that has left too.
+        // The first of the two members that fails leaves too, and the other may report that one.
         let text = error.chain();
         assert!(text.contains("rank 1 has left") || text.contains("has given up"), "{text}");
     });
 }
 
 #[test]
-fn what_was_sent_before_leaving_arrives() {
+fn data_sent_before_leaving_arrives() {
     let mut group = LocalCollective::group(2);
     let (late, early) = (group.pop().unwrap(), group.pop().unwrap());
     thread::scope(|scope| {
@@ -116,11 +116,11 @@ fn what_was_sent_before_leaving_arrives() {
 }
 
 #[test]
-fn a_turn_is_waited_for_no_longer_than_the_deadline() {
+fn waiting_for_another_call_ends_at_the_deadline() {
     let group = LocalCollective::group(2);
     thread::scope(|scope| {
         scope.spawn(|| group[0].barrier(&suite::wait()));
-        // Whichever comes second waits for its turn, with a deadline that is near.
+        // The second of two concurrent calls waits for the first one until its own short deadline.
         let second = group[0].barrier(&Wait::new(&"the second", Duration::from_millis(50)));
         assert_eq!(second.unwrap_err().code(), ErrorCode::Timeout);
         assert_eq!(group[0].barrier(&suite::wait()).unwrap_err().code(), ErrorCode::Timeout);

@@ -1,6 +1,7 @@
 //! The suite as jobs of the MPIs that are installed, and how jobs begin and end.
 //!
-//! A job runs this program again: `rank` is the test that does what the job is for, and says nothing otherwise.
+//! A job runs this program again: `rank` is the test that does what the job is for, and says
+//! nothing otherwise.
 
 #![allow(
     clippy::disallowed_macros,
@@ -89,8 +90,8 @@ fn rank() {
     jobs::act_as_rank(&PROGRAMS);
 }
 
-/// Runs a check on all ranks but the last. That one does something else and waits for its end, which comes by the
-/// launcher when the others are gone.
+/// Runs a check on all ranks but the last. That one does something else and waits for its end,
+/// which comes by the launcher when the others are gone.
 fn last_stays_away(act: impl Fn(), check: impl Fn(&MpiCollective)) {
     let member = open();
     member.barrier(&suite::wait()).expect("all ranks are here");

@@ -1,5 +1,5 @@
-//! A rank that is killed amidst a push ends its job. The job is started again, goes on from its last checkpoint, and ends
-//! with the bits of a run that nobody has disturbed.
+//! A rank that is killed amidst a push ends its job. The job is started again, goes on from its
+//! last checkpoint, and ends with the bits of a run that nobody has disturbed.
 
 #![allow(
     clippy::disallowed_macros,
@@ -60,7 +60,8 @@ const DIED: &str = "died";
 #[derive(Clone, Copy, Debug)]
 struct Death {
     rank: u64,
-    /// At which exchange of bytes, from 0. A push has three: which call it is, sums to the owners of parts, parts to all.
+    /// At which exchange of bytes, from 0. A push has three: which call it is, sums to the owners
+    /// of parts, parts to all.
     exchange: u64,
     /// Before it (0), in the midst of it (1), or after it (2).
     moment: u64,

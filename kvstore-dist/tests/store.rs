@@ -1,5 +1,5 @@
-//! Stores of several workers, who are threads: each call gives the bits of one store that is given the sum of every
-//! worker as a value.
+//! Stores of several workers, who are threads: each call gives the bits of one store that is given
+//! the sum of every worker as a value.
 
 #![allow(
     clippy::disallowed_macros,
@@ -213,7 +213,8 @@ proptest! {
     }
 }
 
-/// Pushes some steps, and goes on: the bits are those of a store that was never interrupted, whoever goes on.
+/// Pushes some steps, and goes on: the bits are those of a store that was never interrupted,
+/// whoever goes on.
 fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: [usize; 2]) {
     let backends = backends();
     let program = Program {
@@ -382,7 +383,8 @@ fn an_updater_runs_on_every_rank_and_its_error_is_the_push_s() {
     });
 }
 
-/// A list of many bytes travels in several parts: with an optimizer, with codes, and until an updater says no.
+/// A list of many bytes travels in several parts: with an optimizer, with codes, and until an
+/// updater says no.
 #[test]
 fn a_long_list_is_one_call() {
     #[derive(Debug)]
@@ -455,7 +457,8 @@ fn several_stores_of_a_process() {
     });
 }
 
-/// Calls of a higher priority overtake others, differently on each rank, and the results are the same.
+/// Calls of a higher priority overtake others, differently on each rank, and the results are the
+/// same.
 #[test]
 fn priorities_change_no_result() {
     let backends = backends();
@@ -535,7 +538,8 @@ fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
     assert!(text.contains("init of `w`, round 1: ") && text.contains("rank 1"), "{text}");
 }
 
-/// Whoever pushes much more than the others can take waits for them, and all that was pushed arrives.
+/// Whoever pushes much more than the others can take waits for them, and all that was pushed
+/// arrives.
 #[test]
 fn a_rank_that_is_ahead_waits() {
     const NUM_PUSHES: usize = 40;
@@ -550,7 +554,8 @@ fn a_rank_that_is_ahead_waits() {
         let mut most_ahead = 0;
         for _ in 0..NUM_PUSHES {
             if store.rank().unwrap() == 1 {
-                // Until the other one is as far ahead as it gets; a little longer, in case it is not held up.
+                // Until the other one is as far ahead as it gets; a little longer, in case it is
+                // not held up.
                 let is_waited_for = |counts: &mut [usize; 2]| {
                     counts[0] < (counts[1] + MOST_AHEAD + 1).min(NUM_PUSHES)
                 };

@@ -1,5 +1,5 @@
-//! Stores of jobs, on one machine and on two hosts: what every store passes, and what ranks say of one that stands still
-//! or is cut off.
+//! Stores of jobs, on one machine and on two hosts: what every store passes, and what ranks say of
+//! one that stands still or is cut off.
 
 #![allow(
     clippy::disallowed_macros,
@@ -182,8 +182,8 @@ impl PushReport {
         self.store.push(&[key("w")], &[self.value()], 0)
     }
 
-    /// Pushes and pulls until there is an error. It comes at the deadline, and says what was waited for: key, round, and
-    /// which rank. Then all of it is over, and what was there can be read.
+    /// Pushes and pulls until there is an error. It comes at the deadline, and says what was waited
+    /// for: key, round, and which rank. Then all of it is over, and what was there can be read.
     fn fails_because_of(&self, lost: usize) {
         // The first rounds may be done.
         let (round, error) = (8..10_000)
@@ -249,7 +249,8 @@ fn hosts_that_lose_each_other_tell_key_and_round() {
 /// Where ranks say that they have been told.
 const FOLDER: &str = "KVSTORE_TEST_FOLDER";
 
-/// Waits until all ranks below one have come here: a launcher ends all of them when the first one ends.
+/// Waits until all ranks below one have come here: a launcher ends all of them when the first one
+/// ends.
 fn wait_for_others(rank: usize, end: usize) {
     let folder = PathBuf::from(env::var(FOLDER).expect("a folder"));
     fs::write(folder.join(rank.to_string()), "").unwrap();

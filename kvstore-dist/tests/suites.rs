@@ -1,4 +1,4 @@
-//! What every store passes, on stores of 1, 2, 3 and 4 workers that are threads.
+//! Runs the suites for stores with 1, 2, 3 and 4 workers, which are threads.
 
 #![allow(
     clippy::disallowed_macros,
@@ -21,7 +21,7 @@ use threads::as_workers;
 mod checks;
 mod threads;
 
-/// Makes the tests of one number of workers.
+/// Defines the tests for each number of workers.
 macro_rules! workers {
     ($($name:ident: $size:literal;)*) => {
         $(
@@ -50,11 +50,11 @@ workers! {
 }
 
 thread_local! {
-    /// The group of this worker, for what is made by a function without arguments.
+    /// The group of this worker. The function that creates a store has no argument for it.
     static GROUP: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
 }
 
-/// Runs a check of bits on a store of one process and on this one.
+/// Runs a check that compares the bits of a single-process store and a distributed store.
 fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
     GROUP.set(Some(Arc::clone(group)));
     let place = |store, create| Place {
@@ -75,7 +75,8 @@ fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
     GROUP.set(None);
 }
 
-/// These are many and long: one number of workers each will do, and random programs have the others.
+/// The checks of bits are slow, so each runs with one number of workers. The random programs cover
+/// the other numbers.
 #[test]
 fn sums_have_the_bits_of_one_store() {
     as_workers(3, |group| same_bits(group, bits::sums_have_the_same_bits));
@@ -86,10 +87,10 @@ fn steps_have_the_bits_of_one_store() {
     as_workers(2, |group| same_bits(group, bits::steps_have_the_same_bits));
 }
 
-/// `PROPTEST_CASES` asks for more programs than these.
+/// Returns a configuration with 1000 programs, or more if `PROPTEST_CASES` is larger.
 fn config() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig { cases: asked.cases.max(1000), ..asked }
+    let default = ProptestConfig::default();
+    ProptestConfig { cases: default.cases.max(1000), ..default }
 }
 
 proptest! {

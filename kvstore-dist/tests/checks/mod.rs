@@ -1,19 +1,22 @@
-//! What every store passes, on a store that workers share. Each of them runs this, and the values of a push are spread
-//! over them ([`Spread`]).
+//! Runs the test suite for stores on a store that several workers share. Every worker runs the
+//! checks, and [`Spread`] distributes the values of a push among the workers.
 //!
-//! Left out, and why:
-//! - `calls::one_machine_is_one_worker`: these are several; `calls::names_are_matched_completely`: is about no store.
-//! - what a panic of an updater does (`updaters::a_panic_poisons_one_key`, `a_poisoned_key_fails_the_call`,
-//!   `store_snapshots::a_rollback_mends_a_poisoned_key`, `races::a_panic_under_pushes_poisons_its_key_alone`): it runs in the
-//!   thread that all stores of a process share, and is the push's error here.
-//! - updaters that wait for another thread which calls the store (`concurrency::updaters_may_pull_each_others_keys`,
-//!   `store_snapshots::a_dropped_updater_may_call_the_store`,
-//!   `store_snapshots::a_snapshot_waits_for_updaters_and_pulls_for_nobody`): they may not, for a pull waits for pushes of its
-//!   keys, and the thread that runs updaters makes all calls.
-//! - `races::a_key_may_come_back_with_another_shape`: a push whose key another thread removes at the same time has begun
-//!   already, and fails behind its caller.
-//! - of several workers, threads that make calls in any order ([`IN_ANY_ORDER`]): workers make the same calls in the same
-//!   order.
+//! These checks do not apply to a distributed store:
+//! - `calls::one_machine_is_one_worker`, because there are several workers.
+//! - `calls::names_are_matched_completely`, because it does not use a store.
+//! - The checks of a panicking updater: `updaters::a_panic_poisons_one_key`,
+//!   `updaters::a_poisoned_key_fails_the_call`, `store_snapshots::a_rollback_mends_a_poisoned_key`,
+//!   and `races::a_panic_under_pushes_poisons_its_key_alone`. A distributed store runs updaters in
+//!   a thread that all stores of a process share, and converts the panic into an error of the push.
+//! - The checks whose updater waits for another thread that calls the store:
+//!   `concurrency::updaters_may_pull_each_others_keys`,
+//!   `store_snapshots::a_dropped_updater_may_call_the_store`, and
+//!   `store_snapshots::a_snapshot_waits_for_updaters_and_pulls_for_nobody`. They would deadlock: a
+//!   pull waits for the pushes to its keys, and the thread that runs updaters makes all calls.
+//! - `races::a_key_may_come_back_with_another_shape`, because a push whose key another thread
+//!   removes at the same time has already returned. It fails in the background.
+//! - With several workers, checks whose threads make calls in any order ([`IN_ANY_ORDER`]), because
+//!   all workers must make the same calls in the same order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
@@ -32,7 +35,7 @@ use kvstore_tests::suite::{
 };
 use kvstore_tests::{recorded, replay};
 
-/// The two kinds; the other names differ in nothing else.
+/// The names of the two kinds of distributed stores. The other names are aliases.
 pub(crate) const NAMES: [&str; 2] = ["dist_sync", "dist_device_sync"];
 
 /// Returns a table of checks with their names.
@@ -44,26 +47,31 @@ macro_rules! checks {
 
 type Checks<F> = &'static [(&'static str, F)];
 
-/// On stores of any number of workers. Where threads call, it does not matter whose call comes first.
+/// The checks for any number of workers. If several threads make calls, their order has no effect.
 const ON_STORES: Checks<fn(&Store)> = checks! {
-    calls: values_come_in_four_shapes, a_repeated_key_collects_its_values, empty_lists_do_nothing, lengths_must_agree,
-        any_text_is_a_key, keys_are_in_init_order, a_call_is_checked_completely, errors_name_what_was_wrong,
-        zero_size_is_refused_and_rank_zero_is_not, values_may_be_on_several_devices, an_optimizer_refuses_integers;
-    snapshots: init_takes_a_snapshot, push_takes_a_snapshot, pull_gives_a_snapshot, push_does_not_reach_pulled_arrays,
-        pulled_arrays_are_apart, views_are_pushed_by_value, views_are_pulled_into, outs_may_overlap,
-        one_array_may_be_every_out, one_array_may_be_every_value, updater_cannot_change_the_pushed_array,
+    calls: values_come_in_four_shapes, a_repeated_key_collects_its_values, empty_lists_do_nothing,
+        lengths_must_agree, any_text_is_a_key, keys_are_in_init_order, a_call_is_checked_completely,
+        errors_name_what_was_wrong, zero_size_is_refused_and_rank_zero_is_not,
+        values_may_be_on_several_devices, an_optimizer_refuses_integers;
+    snapshots: init_takes_a_snapshot, push_takes_a_snapshot, pull_gives_a_snapshot,
+        push_does_not_reach_pulled_arrays, pulled_arrays_are_apart, views_are_pushed_by_value,
+        views_are_pulled_into, outs_may_overlap, one_array_may_be_every_out,
+        one_array_may_be_every_value, updater_cannot_change_the_pushed_array,
         arrays_of_an_updater_are_private, broadcast_takes_and_gives_snapshots;
-    updaters: each_key_is_updated_once_in_init_order, init_and_pull_do_not_run_it, a_cleared_updater_runs_no_more,
-        a_failure_keeps_the_old_value, a_failure_comes_back_as_it_was, changing_verbs_are_refused_inside,
+    updaters: each_key_is_updated_once_in_init_order, init_and_pull_do_not_run_it,
+        a_cleared_updater_runs_no_more, a_failure_keeps_the_old_value,
+        a_failure_comes_back_as_it_was, changing_verbs_are_refused_inside,
         another_store_may_be_changed_inside, a_pull_inside_sees_what_is_committed,
         a_failure_does_not_leave_the_thread_inside, every_way_of_writing_counts;
-    store_snapshots: the_form_of_a_value_does_not_count, a_rollback_brings_everything_back, a_snapshot_never_changes,
-        changed_keys_are_named, an_updater_takes_no_snapshot;
-    concurrency: pushes_of_one_key_are_not_lost, readers_see_complete_updates, an_updater_blocks_no_readers_of_other_keys;
-    races: readers_go_forward_with_an_updater, readers_go_forward_with_an_optimizer, readers_go_forward_with_sums;
+    store_snapshots: the_form_of_a_value_does_not_count, a_rollback_brings_everything_back,
+        a_snapshot_never_changes, changed_keys_are_named, an_updater_takes_no_snapshot;
+    concurrency: pushes_of_one_key_are_not_lost, readers_see_complete_updates,
+        an_updater_blocks_no_readers_of_other_keys;
+    races: readers_go_forward_with_an_updater, readers_go_forward_with_an_optimizer,
+        readers_go_forward_with_sums;
 };
 
-/// On a store of one worker, whose threads call in any order.
+/// The checks for one worker, whose threads make calls in any order.
 const IN_ANY_ORDER: Checks<fn(&Store)> = checks! {
     concurrency: different_keys_are_independent, one_init_of_a_key_wins, opposite_orders_do_not_deadlock,
         the_updater_may_change_under_pushes;
@@ -78,8 +86,8 @@ const ON_VALUES: Checks<fn(&dyn KvStore, &Backends)> = checks! {
 
 const ON_ROWS: Checks<fn(row_sparse::Create<'_>)> = checks! {
     row_sparse: sums_are_those_of_dense_values, dense_steps_are_those_of_dense_values,
-    clipped_rows_are_those_of_dense_values,
-        lazy_steps_change_nothing_but_their_rows, pulled_rows_are_those_of_the_value;
+        clipped_rows_are_those_of_dense_values, lazy_steps_change_nothing_but_their_rows,
+        pulled_rows_are_those_of_the_value;
 };
 
 const ON_REFUSED_ROWS: Checks<fn(row_sparse::Create<'_>, &Backends)> = checks! {
@@ -98,7 +106,7 @@ fn size(group: &Arc<Group>) -> usize {
     dist_store(group, NAMES[0]).num_workers().unwrap()
 }
 
-/// Runs checks, each on one of the two kinds.
+/// Runs each check on one of the two kinds, alternately.
 fn each<F: Copy>(checks: Checks<F>, run: impl Fn(F, &str)) {
     for ((check, act), name) in checks.iter().zip(NAMES.into_iter().cycle()) {
         println!("{check} on `{name}`");
@@ -106,7 +114,7 @@ fn each<F: Copy>(checks: Checks<F>, run: impl Fn(F, &str)) {
     }
 }
 
-/// Every suite of stores but that of bits.
+/// Runs all suites for stores except the suite of bits.
 pub(crate) fn suites(group: &Arc<Group>) {
     let create = |name: &str| Box::new(dist_store(group, name)) as Box<dyn KvStore>;
     each(ON_STORES, |check, name| check(&store(group, name)));
@@ -118,11 +126,12 @@ pub(crate) fn suites(group: &Arc<Group>) {
     }
 }
 
-/// The recorded programs.
+/// Replays the recorded programs.
 pub(crate) fn recorded_programs(group: &Arc<Group>) {
     let (mut num_replayed, mut failures) = (0, Vec::new());
     for case in recorded::load() {
-        // A worker sends codes of the sum of its values: with two workers they are those of each value again.
+        // A worker compresses the sum of its values. With two workers, each has one value, so the
+        // codes are those of the recording. With one worker they are not.
         let is_other = text(&case["name"]) == "gc_2bit_two_values" && size(group) == 1;
         let name = text(&case["group"]);
         let is_known = ON_EVERY_STORE.contains(&name) || ALSO_ON_EVERY_STORE.contains(&name);
@@ -137,7 +146,7 @@ pub(crate) fn recorded_programs(group: &Arc<Group>) {
     assert!(failures.is_empty() && num_replayed >= 284, "{num_replayed}\n{}", failures.join("\n"));
 }
 
-/// Runs a random program, beside the model that knows how many workers there are.
+/// Runs a random program and compares it with a model of this number of workers.
 pub(crate) fn replay_program(group: &Arc<Group>, program: &[Operation]) -> Result<(), String> {
     let model = Model::of_workers(size(group));
     replay::run_beside(model, &store(group, NAMES[program.len() % 2]), program).map(drop)

@@ -1,5 +1,6 @@
-//! Jobs of the MPIs that are installed. A job runs the program of tests again, and each rank of it one of the test
-//! `rank`'s programs ([`act_as_rank`]), which says nothing otherwise.
+//! Runs MPI jobs with the installed MPI implementations. Each rank of a job runs the test
+//! executable again, with only the test `rank`. That test runs the requested program
+//! ([`act_as_rank`]). Outside of a job, it does nothing.
 
 #![allow(dead_code, reason = "each program of tests uses some of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
@@ -12,26 +13,26 @@ use std::time::Duration;
 
 use kvstore_dist::{Group, MpiCollective, MpiOptions, Wait};
 
-/// Says which of its programs a rank runs.
+/// The environment variable with the name of the program that a rank runs.
 const PROGRAM: &str = "KVSTORE_TEST_PROGRAM";
-/// Says which library it opens, where that is not left to the crate.
+/// The environment variable with the MPI library that a rank opens. Without it, the crate chooses.
 pub(crate) const LIBRARY: &str = "KVSTORE_TEST_LIBRARY";
 
-/// What a rank says at its end.
+/// The line that a rank prints when it has finished.
 pub(crate) const DONE: &str = "this rank is done.";
 
-/// For how many seconds a job may run: some ten times what the longest one needs.
+/// The time limit of a job in seconds. The longest job needs about a tenth of it.
 const TIME_LIMIT: &str = "100";
 
-/// A launcher, and the library that belongs to it.
+/// An MPI implementation: its launcher and the matching library.
 pub(crate) struct Mpi {
     pub(crate) command: &'static str,
     pub(crate) arguments: &'static [&'static str],
     pub(crate) library: &'static str,
-    /// Whether the launcher fails when a rank ends well and has not finalised MPI. MPICH's ends the others, and says
-    /// that all is well.
+    /// Whether the launcher fails if a rank exits successfully without finalising MPI. The launcher
+    /// of MPICH ends the other ranks and reports success.
     wants_an_end: bool,
-    /// Whether its library may not come back from `MPI_Finalize`.
+    /// Whether `MPI_Finalize` may hang.
     may_hang: bool,
 }
 
@@ -50,13 +51,14 @@ pub(crate) const MPICH: Mpi = Mpi {
     may_hang: false,
 };
 
-/// Newer ones, which distributions do not have yet (`scripts/mpi.sh newer`).
+/// Newer releases, which distributions do not have yet (`scripts/mpi.sh newer`).
 pub(crate) const OPEN_MPI_5: Mpi = Mpi { command: "mpirun.openmpi5", ..OPEN_MPI };
 pub(crate) const MPICH_5: Mpi = Mpi { command: "mpirun.mpich5", library: "libmpi.so.12", ..MPICH };
-/// The same by the standard binary interface.
+/// MPICH through the standard ABI.
 pub(crate) const STANDARD_ABI: Mpi = Mpi { library: "libmpi_abi.so.1", ..MPICH_5 };
 
-/// Processes of one machine share memory; these do as those of several do.
+/// Open MPI over TCP. Without this option, processes on one machine communicate through shared
+/// memory.
 pub(crate) const OPEN_MPI_TCP: Mpi = Mpi {
     arguments: &[
         "--oversubscribe",
@@ -85,8 +87,8 @@ impl Mpi {
         is_there
     }
 
-    /// Whether the launcher can lose the status of a rank that does not call `MPI_Abort`, which a
-    /// killed one cannot (<https://github.com/pmodels/mpich/issues/7057>).
+    /// Returns whether the launcher can lose the status of a rank that exits without `MPI_Abort`,
+    /// such as a killed rank (<https://github.com/pmodels/mpich/issues/7057>).
     fn loses_status(&self) -> bool {
         let version = Command::new(self.command).arg("--version").output().expect("it starts");
         let text = String::from_utf8_lossy(&version.stdout).into_owned();
@@ -94,12 +96,13 @@ impl Mpi {
         words.any(|version| ["4.2.0", "4.2.1"].contains(&version.trim()))
     }
 
-    /// Runs a program as a job of so many ranks; nothing where this MPI is not installed.
+    /// Runs a program as a job with this number of ranks. Returns `None` if this MPI is not
+    /// installed.
     pub(crate) fn job(&self, num_ranks: usize, program: &str) -> Option<Job> {
         self.job_with(num_ranks, program, &[])
     }
 
-    /// As [`Mpi::job`], with something in the environment of the ranks.
+    /// Runs a job like [`Mpi::job`], with additional environment variables for the ranks.
     pub(crate) fn job_with(
         &self,
         num_ranks: usize,
@@ -116,7 +119,7 @@ impl Mpi {
     }
 }
 
-/// Returns whether a command is in one of the folders where commands are looked for.
+/// Returns whether a command is in one of the folders of `PATH`.
 pub(crate) fn is_installed(command: &str) -> bool {
     let folders = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&folders).any(|folder| folder.join(command).exists())
@@ -126,23 +129,23 @@ pub(crate) fn this_program() -> PathBuf {
     env::current_exe().expect("a program has a path")
 }
 
-/// Returns a command that is ended after some time, with all that it has started.
+/// Returns a command that kills itself and its child processes after the time limit.
 pub(crate) fn limited() -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", TIME_LIMIT]);
     command
 }
 
-/// Runs what a rank is, by a launcher or alone.
+/// Runs ranks through a launcher, or runs one rank without a launcher.
 pub(crate) fn run(command: &mut Command, program: &str) -> Job {
-    // MPICH's ranks ask all the time while they begin, and there are few cores: one job at a time.
+    // Ranks of MPICH busy-wait while they start, and there are few cores. Run one job at a time.
     static ONE_JOB: Mutex<()> = Mutex::new(());
     let _turn = ONE_JOB.lock().unwrap_or_else(PoisonError::into_inner);
     let command = command.args(["--exact", "rank", "--nocapture"]).env(PROGRAM, program);
     Job(command.stdin(Stdio::null()).output().expect("a command can be started"))
 }
 
-/// What has become of a job.
+/// The result of a job.
 pub(crate) struct Job(Output);
 
 impl Job {
@@ -151,44 +154,45 @@ impl Job {
         format!("{}\n{}", self.0.status, texts.join("\n"))
     }
 
-    /// All ranks have done their part, and the launcher is content.
+    /// Asserts that all ranks have finished and that the launcher reports success.
     pub(crate) fn succeeds(&self, num_ranks: usize) {
         self.ranks_are_done(num_ranks);
         assert!(self.0.status.success(), "{}", self.text());
     }
 
-    /// As [`Job::succeeds`], of ranks that have called [`end`]. MPICH 4.0.2 over TCP now and then waits there for ever,
-    /// which says nothing of what was done before.
+    /// Like [`Job::succeeds`], for ranks that have called [`end`]. MPICH 4.0.2 over TCP sometimes
+    /// hangs there. Such a hang does not affect the results of the program, so it is ignored.
     pub(crate) fn succeeds_but_for_its_end(&self, mpi: &Mpi, num_ranks: usize) {
         const HANGS: &str = "MPI_Finalize does not return";
         let text = self.text();
         let Some(reason) = text.lines().find(|line| mpi.may_hang && line.contains(HANGS)) else {
             return self.succeeds(num_ranks);
         };
-        // Not all of the text: its `test result:` lines would be counted.
+        // Do not print the complete output, because its `test result:` lines would be counted.
         println!("`{}`: {reason}", mpi.command);
         self.ranks_are_done(num_ranks);
     }
 
-    /// So many ranks have done their part.
+    /// Asserts that this number of ranks have finished.
     pub(crate) fn ranks_are_done(&self, num_ranks: usize) {
         let num_done = self.text().matches(DONE).count();
         assert_eq!(num_done, num_ranks, "{}", self.text());
     }
 
-    /// The job has not been ended by the time limit.
+    /// Asserts that the job ended before the time limit.
     fn ends(&self) {
         const BY_LIMIT: i32 = 124;
         assert!(self.0.status.code().is_some_and(|code| code != BY_LIMIT), "{}", self.text());
     }
 
-    /// The launcher says that the job has failed.
+    /// Asserts that the launcher reports a failure.
     pub(crate) fn fails(&self) {
         self.ends();
         assert!(!self.0.status.success(), "{}", self.text());
     }
 
-    /// A rank was killed, and the launcher says that the job has failed, unless it loses that status.
+    /// Asserts that no rank finished and that the launcher reports a failure, unless it has lost
+    /// the status of the killed rank.
     pub(crate) fn is_killed(&self, mpi: &Mpi) {
         self.ranks_are_done(0);
         if self.0.status.success() && mpi.loses_status() {
@@ -198,7 +202,8 @@ impl Job {
         self.fails();
     }
 
-    /// Some ranks have found out that the collective has ended, and the launcher has ended the others.
+    /// Asserts that at least one rank finished after it detected the end of the collective, that no
+    /// rank panicked, and that the launcher ended the job.
     pub(crate) fn is_ended(&self, mpi: &Mpi) {
         if mpi.wants_an_end {
             self.fails();
@@ -209,7 +214,8 @@ impl Job {
     }
 }
 
-/// Runs the program that the environment names, if it does: what the test `rank` is there for. Returns whether it does.
+/// Runs the program that the environment requests. Returns `false` if it requests none. The test
+/// `rank` calls this function.
 pub(crate) fn act_as_rank(programs: &[(&str, fn())]) -> bool {
     let Ok(name) = env::var(PROGRAM) else { return false };
     let program = programs.iter().find(|(known, _)| *known == name);
@@ -219,7 +225,7 @@ pub(crate) fn act_as_rank(programs: &[(&str, fn())]) -> bool {
     true
 }
 
-/// Ends the MPI of a rank that is done, and says where that fails.
+/// Finalises MPI on a rank that has finished. Prints the error if this fails.
 pub(crate) fn end() {
     let wait = Wait::new(&"the end of a rank", Duration::from_secs(10));
     if let Err(error) = MpiCollective::finalize(&wait) {
@@ -247,12 +253,13 @@ pub(crate) fn group() -> Arc<Group> {
     group
 }
 
-/// Sends this process a signal.
+/// Sends a signal to this process.
 pub(crate) fn signal(name: &str) {
     send_signal(name, &std::process::id().to_string());
 }
 
-/// Sends a signal with the shell's `kill`: not every system has the program.
+/// Sends a signal to a process with the shell's built-in `kill`, because not every system has the
+/// program.
 pub(crate) fn send_signal(name: &str, process: &str) {
     let shell = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", name, process]).status();
     shell.expect("a shell can be started");

@@ -1,4 +1,5 @@
-//! Two hosts that are network namespaces of this machine, with names of their own and a cable between them.
+//! Simulates two hosts with network namespaces. Each host has its own name, and a virtual cable
+//! connects them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
@@ -14,22 +15,23 @@ use tempfile::TempDir;
 
 use crate::jobs::{Job, Mpi, is_installed, limited, run, send_signal, this_program};
 
-/// What both hosts call their end of the cable.
+/// The name of the network interface at each end of the cable.
 const CABLE: &str = "cable";
 
-/// The network, which nothing else can see.
+/// The network between the hosts. It is not visible outside of the namespaces.
 const NETWORK: &str = "10.113.7.0/24";
 const ADDRESSES: [&str; 2] = ["10.113.7.1", "10.113.7.2"];
 
-/// Two hosts. They are gone when this is, with all that still runs there.
+/// Two hosts. Dropping the value removes them and kills all their processes.
 pub(crate) struct Hosts {
-    /// Of the namespaces and of the hosts.
+    /// The names of the namespaces, which are also the host names.
     pub(crate) names: [String; 2],
     folder: TempDir,
 }
 
 impl Hosts {
-    /// Makes them; none, with a word about it, where that is not allowed.
+    /// Creates the hosts. Prints the reason and returns `None` if a tool is not installed or the
+    /// permission is missing.
     pub(crate) fn new() -> Option<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -62,7 +64,8 @@ impl Hosts {
         [a, b].into_iter().try_for_each(comes_up)
     }
 
-    /// Writes what launchers call instead of `ssh`: with its options, a host and a command.
+    /// Writes the script that launchers call instead of `ssh`. Its arguments are options, a host
+    /// and a command.
     fn write_agent(&self) {
         let [a, b] = &self.names;
         let text = format!(
@@ -81,8 +84,8 @@ impl Hosts {
         self.folder.path().join("agent")
     }
 
-    /// Runs a program as a job with a rank on each host, which is started from the first one; nothing where this MPI is
-    /// not installed.
+    /// Runs a program as a job with a rank on each host. The launcher runs on the first host.
+    /// Returns `None` if this MPI is not installed.
     pub(crate) fn job(&self, mpi: &Mpi, program: &str) -> Option<Job> {
         if !mpi.is_installed() {
             return None;
@@ -111,18 +114,18 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for name in &self.names {
-            // Where there is no such namespace there is nothing to do.
+            // A namespace that does not exist needs no cleanup.
             let Ok(listed) = ip(&["netns", "pids", name]) else { continue };
             for process in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
                 send_signal("KILL", process);
             }
-            // The cable goes with its ends.
+            // Deleting a namespace also deletes its end of the cable.
             let _ = ip(&["netns", "delete", name]);
         }
     }
 }
 
-/// Waits until a host has noticed that its end of the cable is up.
+/// Waits until the end of the cable at a host is up.
 fn comes_up(host: &str) -> Result<(), String> {
     let (begun, (_send, receive)) = (Instant::now(), mpsc::channel::<()>());
     while begun.elapsed() < Duration::from_secs(20) {
@@ -135,7 +138,7 @@ fn comes_up(host: &str) -> Result<(), String> {
     Err(format!("the cable of {host} does not come up"))
 }
 
-/// Pulls this host's end of the cable out, or puts it in.
+/// Disconnects this host's end of the cable (`down`) or connects it (`up`).
 pub(crate) fn set_cable(state: &str) {
     ip(&["link", "set", CABLE, state]).unwrap();
 }

@@ -1,5 +1,6 @@
-//! The programs that were recorded on MXNet's `dist_sync`, with two workers or one: `reference.md` numbers them B1 to B15.
-//! Of these B8 and B13 are of `dist_async`, B9 is an error of its servers, and B14 waits for ever.
+//! Replays programs that were recorded on MXNet's `dist_sync` with one or two workers.
+//! `reference.md` numbers them B1 to B15. Not replayed: B8 and B13 use `dist_async`, B9 is an error
+//! of MXNet's servers, and B14 hangs in MXNet.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -15,10 +16,10 @@ fn list(elements: &[f32]) -> Value {
     Tensor::from_slice(&backends(), Device::cpu(0), [elements.len()], elements).unwrap().into()
 }
 
-/// Cases B1 to B7: what both workers have pulled.
+/// The pulled values of cases B1 to B7, the same on both workers.
 pub(crate) const EXPECTED: [f32; 8] = [10.0, 3.0, 6.0, 11.0, 6.0, 12.0, 6.0, 7.0];
 
-/// Does what worker `r` does, and returns what it pulls.
+/// Runs cases B1 to B7 as one of two workers. Returns the pulled values.
 pub(crate) fn run<S: KvStore>(store: &S) -> Vec<f32> {
     let backends = backends();
     let r = rank(store);
@@ -40,7 +41,7 @@ pub(crate) fn run<S: KvStore>(store: &S) -> Vec<f32> {
     pull("3");
     push("3", &[small(r + 5.0)]);
     pull("3");
-    // Set by rank 0 alone, and there for all behind a barrier.
+    // Only rank 0 sets the optimizer. After the barrier, all ranks have it.
     if store.rank().unwrap() == 0 {
         let optimizer = Optimizer::new("test").unwrap().with("rescale_grad", 2.0).unwrap();
         store.set_optimizer(optimizer).unwrap();
@@ -60,11 +61,11 @@ pub(crate) fn run<S: KvStore>(store: &S) -> Vec<f32> {
     found
 }
 
-/// Cases B10 and B11, of two workers and a compression. There two servers had a part each of these values; here the
-/// workers have one each.
+/// Runs cases B10 and B11 with two workers and compression. In the recording, each of two servers
+/// had a part of these values. Here each worker has a part.
 pub(crate) fn compressed(store: &dyn KvStore) {
     store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
-    // What is initialised is not compressed.
+    // Initial values are not compressed.
     let numbers = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
     store.init(&[key("b10")], &[list(&numbers)]).unwrap();
     assert_eq!(floats(store, "b10"), numbers);
@@ -75,7 +76,7 @@ pub(crate) fn compressed(store: &dyn KvStore) {
     store.set_compression(None).unwrap();
 }
 
-/// Cases B12 and B15, of one worker.
+/// Runs cases B12 and B15 with one worker.
 pub(crate) fn of_one_worker(store: &dyn KvStore) {
     store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
     store.init(&[key("b12")], &[list(&[0.0; 12])]).unwrap();

@@ -1,4 +1,5 @@
-//! What every collective does, beside models that are as simple as can be. Each member of a group runs a check.
+//! What every collective does, beside models that are as simple as can be. Each member of a group
+//! runs a check.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -200,7 +201,8 @@ fn threads(member: &dyn Collective) {
     });
 }
 
-/// The last rank does not come: the others get an error at the deadline that names it, and again at every later call.
+/// The last rank does not come: the others get an error at the deadline that names it, and again at
+/// every later call.
 pub(crate) fn late(member: &dyn Collective, timeout: Duration) {
     let last = member.size() - 1;
     assert_ne!(member.rank(), last);

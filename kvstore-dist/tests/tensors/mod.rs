@@ -1,10 +1,10 @@
-//! Values of many numbers.
+//! Tensors with many different elements.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use kvstore_core::{Backends, DType, Device, Tensor};
 
-/// Returns small and large numbers, whose sum depends on the order of the additions.
+/// Returns a tensor of small and large numbers, whose sums depend on the order of the additions.
 pub(crate) fn tensor(backends: &Backends, dtype: DType, dims: &[usize], seed: usize) -> Tensor {
     let number = |index: usize| u16::try_from((index * 37 + seed * 101) % 97).unwrap();
     let size = |index: usize| i32::try_from((index * 7 + seed * 13) % 19).unwrap();

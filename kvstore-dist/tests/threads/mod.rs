@@ -1,4 +1,4 @@
-//! Workers that are threads.
+//! Runs workers as threads.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -11,7 +11,7 @@ use kvstore_dist::{Group, LocalCollective};
 /// How long a worker waits for the others. A busy machine may stall a thread for many seconds.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Calls `work` as every worker of a group, and returns what they return in the order of ranks.
+/// Calls `work` as every worker of a group. Returns the results in the order of ranks.
 pub(crate) fn as_workers<R: Send>(size: usize, work: impl Fn(&Arc<Group>) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let workers: Vec<_> = LocalCollective::group(size)

@@ -1,4 +1,4 @@
-//! Values of one number, and reading them.
+//! Creates values whose elements are all equal, and reads values.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Workers that are threads, each with a store.
+//! Runs workers as threads, each with a store.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -11,7 +11,8 @@ pub(crate) fn backends() -> Backends {
     Backends::new(vec![CpuBackend::with_threads(1)])
 }
 
-/// Calls `work` on every worker of a group with its store, and returns what they return in the order of ranks.
+/// Calls `work` on every worker of a group with its store. Returns the results in the order of
+/// ranks.
 pub(crate) fn on_workers<R: Send>(
     name: &str,
     size: usize,
