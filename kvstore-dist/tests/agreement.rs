@@ -1,5 +1,5 @@
-//! Workers that do not do the same, or fail: all of them hear of it, and none goes on with
-//! something else.
+//! Workers that make different calls, have different settings, or fail. Every worker receives an
+//! error, and no worker continues with other values.
 
 #![allow(
     clippy::disallowed_macros,
@@ -38,15 +38,15 @@ fn text(result: Result<()>) -> String {
     result.unwrap_err().chain()
 }
 
-/// Calls `work` with a store of one process, which pushes what two workers do, and with two
-/// workers.
+/// Checks that `work` returns the same with two workers as with a store of one process, to which
+/// [`push_twice`] pushes the values of both workers.
 fn as_one_store(work: impl Fn(&dyn KvStore) -> Vec<f32> + Sync) {
     let expected = work(&LocalStore::new("local", backends()).unwrap());
     let found = on_workers("dist_sync", 2, &backends(), |store| work(store));
     assert_eq!(found, [expected.clone(), expected]);
 }
 
-/// Pushes a number for each worker.
+/// Pushes a number once for each of two workers.
 fn push_twice(store: &dyn KvStore, number: f32) -> Result<()> {
     let count = if store.num_workers().unwrap() == 1 { 2 } else { 1 };
     store.push(&vec![key("a"); count], &vec![small(number); count], 0)
@@ -67,9 +67,10 @@ impl Updater for Add {
     }
 }
 
-/// Small values go round by the order of initialisation, so this one moves to the other worker.
+/// Small values are assigned to the ranks in the order of initialisation, so a replaced value moves
+/// to the other worker.
 #[test]
-fn a_key_that_is_replaced_has_another_owner() {
+fn replacing_a_key_changes_its_owner() {
     as_one_store(|store| {
         let sgd = Optimizer::sgd().with("momentum", 0.9).unwrap();
         store.set_optimizer(sgd.with("learning_rate", 1.0).unwrap()).unwrap();
@@ -93,7 +94,7 @@ fn a_panic_of_an_updater_is_an_error() {
         store.set_updater(Some(Arc::new(Add))).unwrap();
         let text = text(push(store, "a", -1.0));
         assert!(text.contains("a panic: less than nothing"), "{text}");
-        // It was told, so nobody hears of it again.
+        // `push` has returned the error, so later calls do not return it again.
         store.barrier().unwrap();
         push(store, "a", 0.25).unwrap();
         assert_eq!(floats(store, "a"), [0.5; 4]);
@@ -101,7 +102,7 @@ fn a_panic_of_an_updater_is_an_error() {
 }
 
 #[test]
-fn a_failing_updater_leaves_what_was_not_sent() {
+fn a_failing_updater_keeps_the_residuals() {
     as_one_store(|store| {
         store.set_updater(Some(Arc::new(Add))).unwrap();
         store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
@@ -117,9 +118,9 @@ fn a_failing_updater_leaves_what_was_not_sent() {
     });
 }
 
-/// What is compressed is what workers send, also after going back.
+/// Only the messages between workers are compressed, also after a rollback.
 #[test]
-fn going_back_compresses_once() {
+fn pushes_after_a_rollback_compress_once() {
     for optimizer in [None, Some("sgld"), Some("sgd")] {
         as_one_store(|store| {
             if let Some(name) = optimizer {
@@ -155,7 +156,8 @@ fn workers_agree_again_after_a_mistake() {
         store.set_optimizer(Optimizer::sgd()).unwrap();
         push(store, "a", 1.0).unwrap();
         assert_eq!(floats(store, "a"), [-0.02; 4]);
-        // One that rank 0 alone has set is no other one when all go back to it.
+        // A rollback also restores the optimizer, so an optimizer that only rank 0 has set before
+        // it is no difference.
         let snapshot = store.snapshot().unwrap();
         if store.rank().unwrap() == 0 {
             store.set_optimizer(Optimizer::sgd()).unwrap();
@@ -163,7 +165,7 @@ fn workers_agree_again_after_a_mistake() {
         store.rollback(&snapshot).unwrap();
         push(store, "a", 1.0).unwrap();
         store.barrier().unwrap();
-        // An updater has nothing that begins anew, so it does not matter when it was set.
+        // Updaters have no states, so ranks may set them at different times.
         if store.rank().unwrap() == 0 {
             store.set_updater(Some(Arc::new(Add))).unwrap();
         }
@@ -177,7 +179,7 @@ fn workers_agree_again_after_a_mistake() {
 }
 
 #[test]
-fn a_snapshot_is_the_same_on_every_rank_or_none() {
+fn snapshots_are_the_same_on_every_rank_or_fail() {
     two(|store| {
         store.init(&[key("a")], &[small(0.0)]).unwrap();
         if store.rank().unwrap() == 0 {
@@ -189,7 +191,7 @@ fn a_snapshot_is_the_same_on_every_rank_or_none() {
         let before = store.snapshot().unwrap();
         push(store, "a", 1.0).unwrap();
         let after = store.snapshot().unwrap();
-        // Files of different steps, as after a crash.
+        // The ranks have snapshots of different steps, as after a crash.
         let own = if store.rank().unwrap() == 0 { &before } else { &after };
         assert_eq!(store.rollback(own).unwrap_err().code(), ErrorCode::InvalidArgument);
         assert_eq!(floats(store, "a"), [-0.02; 4]);
@@ -199,7 +201,7 @@ fn a_snapshot_is_the_same_on_every_rank_or_none() {
 }
 
 #[test]
-fn a_file_with_an_updater_needs_one_everywhere() {
+fn a_file_with_an_updater_requires_an_updater_on_every_rank() {
     two(|store| {
         let local = LocalStore::new("local", backends()).unwrap();
         local.init(&[key("a")], &[small(5.0)]).unwrap();
@@ -221,9 +223,9 @@ fn a_file_with_an_updater_needs_one_everywhere() {
     });
 }
 
-/// As when machines have files of different runs under the same name.
+/// Machines may have files of different runs under the same name.
 #[test]
-fn files_of_other_runs_are_refused() {
+fn files_of_different_runs_are_rejected() {
     two(|store| {
         let local = LocalStore::new("local", backends()).unwrap();
         local.init(&[key("a")], &[small(1.0 + rank(store))]).unwrap();
@@ -236,10 +238,10 @@ fn files_of_other_runs_are_refused() {
             let call = format!("rank {rank}: rollback of ");
             assert!(text.contains(&call), "{text}");
         }
-        // They differ in nothing else.
+        // The files differ only in their checksums.
         assert_eq!(text.matches("a file with checksum").count(), 2, "{text}");
         assert_eq!(store.keys().unwrap(), [key("b")]);
-        // The same file is the same everywhere.
+        // A shared file is the same on all ranks.
         let own = if store.rank().unwrap() == 0 {
             Ok(shared)
         } else {
@@ -251,9 +253,9 @@ fn files_of_other_runs_are_refused() {
     });
 }
 
-/// As after a crash, when the file is on the machine of one rank.
+/// After a crash, the file may be on the machine of one rank only.
 #[test]
-fn what_one_rank_has_read_is_there_for_all() {
+fn all_ranks_receive_the_snapshot_of_one_rank() {
     let lost = |rank: usize| Err::<Snapshot, _>(Error::InvalidArgument(format!("no file {rank}")));
     two(|store| {
         store.init(&[key("a")], &[small(1.0)]).unwrap();
@@ -267,7 +269,7 @@ fn what_one_rank_has_read_is_there_for_all() {
             store.rollback(&shared).unwrap();
             assert_eq!(floats(store, "a"), [1.0; 4]);
         }
-        // Whoever has a file of its own keeps it, and going back finds what differs.
+        // A rank that has its own snapshot keeps it. The rollback detects differences.
         push(store, "a", 1.0).unwrap();
         let after = store.snapshot().unwrap();
         let own = if store.rank().unwrap() == 0 { before } else { after };
@@ -280,7 +282,7 @@ fn what_one_rank_has_read_is_there_for_all() {
 }
 
 #[test]
-fn states_are_loaded_on_every_rank() {
+fn states_must_be_loaded_on_every_rank() {
     let all = backends();
     let local = LocalStore::new("local", all.clone()).unwrap();
     local.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
@@ -306,9 +308,10 @@ fn states_are_loaded_on_every_rank() {
     });
 }
 
-/// Calls that all ranks have are made, whatever the first one that differs would have come before.
+/// Calls that all ranks have queued are made, even if a later call of a higher priority differs
+/// between the ranks.
 #[test]
-fn calls_that_differ_are_found_among_others() {
+fn different_calls_are_found_among_equal_calls() {
     two(|store| {
         for name in ["a", "b", "c"] {
             store.init(&[key(name)], &[small(0.0)]).unwrap();
@@ -322,7 +325,7 @@ fn calls_that_differ_are_found_among_others() {
                      rank 1: push with priority -5 of `c` [4] f32)";
         assert!(text.contains(calls), "{text}");
         assert!(store.barrier().is_err());
-        // Then they are where they were.
+        // Afterwards, the ranks can make calls again.
         push(store, "a", rank(store)).unwrap();
         assert_eq!(floats(store, "a"), [1.0; 4]);
         store.barrier().unwrap();
@@ -350,9 +353,10 @@ fn a_rollback_forgets_failed_pushes_of_every_key() {
     });
 }
 
-/// However soon a push fails behind its caller: the error is the pull's on every rank, every time.
+/// A push that fails in the background reports its error in the pull, on every rank and regardless
+/// of timing.
 #[test]
-fn what_fails_behind_a_push_is_the_error_of_the_pull() {
+fn pulls_return_the_errors_of_earlier_pushes() {
     two(|store| {
         store.init(&[key("a")], &[small(0.0)]).unwrap();
         if store.rank().unwrap() == 1 {
@@ -363,15 +367,15 @@ fn what_fails_behind_a_push_is_the_error_of_the_pull() {
             let text = text(store.pull(&[key("a")], 0).map(drop));
             assert!(text.contains("the ranks have different optimizers"), "{text}");
         }
-        // The barrier tells it once more.
+        // The barrier returns the error again.
         assert!(store.barrier().is_err());
         store.set_optimizer(Optimizer::sgd()).unwrap();
     });
 }
 
-/// The errors of a store of one process, in the same order.
+/// A distributed store returns the same errors as a store of one process.
 #[test]
-fn errors_are_those_of_one_store() {
+fn errors_are_the_same_as_in_one_store() {
     let codes = |store: &dyn KvStore| {
         let code = |result: Result<(), Error>| result.unwrap_err().code();
         store.init(&[key("a")], &[small(0.0)]).unwrap();
@@ -396,17 +400,18 @@ fn momentum() -> Optimizer {
     sgd.with("learning_rate", 1.0).unwrap()
 }
 
-/// Pushes a gradient for each worker, of which each has a part.
+/// Pushes a gradient once for each of two workers. The value is long, so each worker has a part.
 fn push_long(store: &dyn KvStore) {
     let count = if store.num_workers().unwrap() == 1 { 2 } else { 1 };
     let values = vec![full(&backends(), &[4000], 1.0); count];
     store.push(&vec![key("a"); count], &values, 0).unwrap();
 }
 
-/// What rank 0 alone sets begins anew, or goes on, as it would in one store; on every rank.
+/// If only rank 0 sets an optimizer or hyper-parameters, all ranks keep or drop their states as one
+/// store would.
 #[test]
-fn what_rank_0_sets_is_what_one_store_would_do() {
-    /// Before it, and what rank 0 sets then.
+fn settings_of_rank_0_have_the_effect_that_they_have_in_one_store() {
+    /// The name, the calls of all ranks before, and the call of rank 0.
     type Program = (&'static str, fn(&dyn KvStore), fn(&dyn KvStore));
     let programs: [Program; 7] = [
         (
@@ -481,7 +486,7 @@ fn what_rank_0_sets_is_what_one_store_would_do() {
 }
 
 #[test]
-fn what_all_have_may_be_changed_by_rank_0() {
+fn rank_0_may_change_loaded_states_and_updaters_of_all_ranks() {
     let all = backends();
     let local = LocalStore::new("local", all.clone()).unwrap();
     local.set_optimizer(momentum()).unwrap();
@@ -498,7 +503,7 @@ fn what_all_have_may_be_changed_by_rank_0() {
         }
         store.barrier().unwrap();
         push(store, "a", 1.0).unwrap();
-        // 0.9 of the momentum, and 0.5 of a gradient of 2.
+        // The step is 0.9 of the momentum plus 0.5 of a gradient of 2.
         assert_eq!(floats(store, "a"), [-1.9; 4]);
         store.set_updater(Some(Arc::new(Add))).unwrap();
         store.barrier().unwrap();
@@ -510,7 +515,8 @@ fn what_all_have_may_be_changed_by_rank_0() {
     });
 }
 
-/// An updater that fails on one rank leaves ranks with other values: all of them hear of it.
+/// An updater that fails on one rank leaves the ranks with different values. All ranks receive an
+/// error.
 #[test]
 fn an_updater_that_fails_on_one_rank_ends_the_group() {
     #[derive(Debug)]
@@ -526,7 +532,7 @@ fn an_updater_that_fails_on_one_rank_ends_the_group() {
         }
     }
 
-    // One list, and one that travels in several parts.
+    // A short list, and a list that is sent in several batches.
     for len in [4, 600_000] {
         let keys: Vec<Key> = (0..4).map(|number| key(&number.to_string())).collect();
         let values = |number| vec![full(&backends(), &[len], number); keys.len()];
@@ -541,7 +547,7 @@ fn an_updater_that_fails_on_one_rank_ends_the_group() {
     }
 }
 
-/// Nobody waits for what has panicked by itself.
+/// A local action that panics returns an error to the caller that waits for it.
 #[test]
 fn a_panic_of_one_rank_is_an_error() {
     #[derive(Debug)]

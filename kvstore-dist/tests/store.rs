@@ -1,5 +1,5 @@
-//! Stores of several workers, who are threads: each call gives the bits of one store that is given
-//! the sum of every worker as a value.
+//! Stores with several workers, which are threads. Each call returns the bits of a single store
+//! that receives the sum of every worker as a value.
 
 #![allow(
     clippy::disallowed_macros,
@@ -46,7 +46,7 @@ fn recorded_programs_of_one_worker() {
     on_workers("dist_sync", 1, &backends(), |store| recorded::of_one_worker(store));
 }
 
-/// What is pushed: of each key, for each push and worker, the seeds of its values.
+/// A program: the keys with their shapes, the settings, and the pushes of all workers.
 #[derive(Clone, Debug)]
 struct Program {
     keys: Vec<Vec<usize>>,
@@ -71,7 +71,7 @@ fn programs() -> impl Strategy<Value = Program> {
         Just(vec![3]),
         Just(vec![5000]),
         Just(vec![70, 33]),
-        // Four blocks of a norm.
+        // Each norm has four blocks.
         Just(vec![3, 5000]),
         Just(vec![64, 3, 7, 2]),
         Just(vec![1300, 1]),
@@ -134,7 +134,7 @@ impl Program {
         }
     }
 
-    /// Returns what a worker pushes.
+    /// Returns the keys and values of a worker's push.
     fn values(&self, backends: &Backends, number: usize, rank: usize) -> (Vec<Key>, Vec<Value>) {
         let push = &self.pushes[number];
         let (mut keys, mut values) = (Vec::new(), Vec::new());
@@ -163,7 +163,7 @@ impl Program {
         store.pull(&keys, 0).unwrap().iter().map(|value| value.to_bytes().unwrap()).collect()
     }
 
-    /// Returns what one store has when it is given the sum of each worker as a value.
+    /// Returns the values of a single store that receives the sum of each worker as a value.
     fn expected(&self, backends: &Backends) -> Vec<Vec<u8>> {
         let store = LocalStore::new("local", backends.clone()).unwrap();
         self.prepare(&store, backends);
@@ -189,10 +189,13 @@ impl Program {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(200)
+    })]
 
     #[test]
-    fn workers_are_one_store_that_is_given_their_sums(program in programs()) {
+    fn workers_match_one_store_that_receives_their_sums(program in programs()) {
         let backends = backends();
         let expected = program.expected(&backends);
         let found = on_workers("dist_sync", program.size, &backends, |store| {
@@ -213,8 +216,9 @@ proptest! {
     }
 }
 
-/// Pushes some steps, and goes on: the bits are those of a store that was never interrupted,
-/// whoever goes on.
+/// Takes a snapshot after three steps, and checks that stores restored from it continue with the
+/// bits of a store that was not interrupted: the same store, another number of workers, and one
+/// process.
 fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: [usize; 2]) {
     let backends = backends();
     let program = Program {
@@ -226,7 +230,8 @@ fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: 
         clip: None,
         pushes: vec![Push { keys: vec![0, 1, 2], num_values: 2, priority: 0, is_rows: false }],
     };
-    // The same value on every worker, so that another number of them would push other sums.
+    // One worker pushes the value and the others push zeros, so that the sums do not depend on the
+    // number of workers.
     let push = |store: &dyn KvStore, seed: usize, is_mine: bool| {
         let keys: Vec<Key> = (0..3).map(|number| key(&number.to_string())).collect();
         let value = |dims: &Vec<usize>| -> Value {
@@ -254,7 +259,7 @@ fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: 
             push(store, seed, store.rank().unwrap() == 0);
         }
         let expected = program.bytes(store);
-        // Back, and once more the same way.
+        // Roll back and repeat the same steps.
         store.rollback(&snapshot).unwrap();
         for seed in 3..6 {
             push(store, seed, store.rank().unwrap() == 0);
@@ -265,19 +270,20 @@ fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: 
     for (bytes, expected) in &found {
         assert!(*bytes == found[0].0 && *expected == found[0].1, "ranks differ");
     }
-    // Another number of workers goes on from the file.
+    // Another number of workers continues from the file.
     let (bytes, expected) = &found[0];
-    let gone_on = on_workers("dist_device_sync", sizes[1], &backends, |store| {
+    let continued = on_workers("dist_device_sync", sizes[1], &backends, |store| {
         store.rollback(&Snapshot::from_bytes(&backends, bytes).unwrap()).unwrap();
         for seed in 3..6 {
             push(store, seed, store.rank().unwrap() == 0);
         }
         program.bytes(store)
     });
-    for found in gone_on {
+    for found in continued {
         assert!(found == *expected, "{name} on {sizes:?} workers");
     }
-    // So does a store of one process, which has the residuals of a worker for each value.
+    // A store of one process continues from the file too. It uses the residuals of the first worker
+    // for its value.
     let store = LocalStore::new("local", backends.clone()).unwrap();
     store.rollback(&Snapshot::from_bytes(&backends, bytes).unwrap()).unwrap();
     for seed in 3..6 {
@@ -295,7 +301,7 @@ fn tensor_of_zeros(value: &Tensor) -> Tensor {
 }
 
 #[test]
-fn any_number_of_workers_goes_on_from_a_snapshot() {
+fn any_number_of_workers_continues_from_a_snapshot() {
     for sizes in [[1, 2], [2, 3], [3, 1], [4, 4]] {
         after_a_snapshot("adam", DType::F32, None, sizes);
         after_a_snapshot("nadam", DType::F16, None, sizes);
@@ -307,9 +313,9 @@ fn any_number_of_workers_goes_on_from_a_snapshot() {
     after_a_snapshot("adam", DType::Bf16, Some("1bit"), [3, 3]);
 }
 
-/// What a call is refused for at once, nobody else hears of.
+/// A call with invalid arguments fails on its own rank only. The other ranks do not see it.
 #[test]
-fn what_is_wrong_with_a_call_is_said_before_others_wait() {
+fn invalid_arguments_fail_before_other_ranks_are_involved() {
     let backends = backends();
     on_workers("dist_sync", 2, &backends, |store| {
         let value = || [full(&backends, &[2], 1.0)];
@@ -339,7 +345,7 @@ fn what_is_wrong_with_a_call_is_said_before_others_wait() {
 }
 
 #[test]
-fn an_updater_runs_on_every_rank_and_its_error_is_the_push_s() {
+fn an_updater_runs_on_every_rank_and_push_returns_its_error() {
     #[derive(Debug)]
     struct Add {
         store: Weak<DistStore>,
@@ -348,7 +354,7 @@ fn an_updater_runs_on_every_rank_and_its_error_is_the_push_s() {
     impl Updater for Add {
         fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
             let store = self.store.upgrade().ok_or("no store")?;
-            // It may look at its store, and not change it.
+            // An updater may read its store but not change it.
             assert!(store.pull(from_ref(key), 0)?[0].to_bytes()? == stored.to_bytes()?);
             let error = store.push(from_ref(key), &[pushed.clone().into()], 0).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument);
@@ -383,8 +389,8 @@ fn an_updater_runs_on_every_rank_and_its_error_is_the_push_s() {
     });
 }
 
-/// A list of many bytes travels in several parts: with an optimizer, with codes, and until an
-/// updater says no.
+/// A long list is sent in several batches: with an optimizer, with compression, and with an updater
+/// that fails on a key.
 #[test]
 fn a_long_list_is_one_call() {
     #[derive(Debug)]
@@ -429,7 +435,7 @@ fn a_long_list_is_one_call() {
     assert_eq!(found, [expected.clone(), expected]);
 }
 
-/// Stores of one process share its group.
+/// Several stores of a process share its group.
 #[test]
 fn several_stores_of_a_process() {
     let backends = backends();
@@ -457,8 +463,8 @@ fn several_stores_of_a_process() {
     });
 }
 
-/// Calls of a higher priority overtake others, differently on each rank, and the results are the
-/// same.
+/// Calls of a higher priority overtake others in an order that depends on timing. The results do
+/// not change.
 #[test]
 fn priorities_change_no_result() {
     let backends = backends();
@@ -475,7 +481,7 @@ fn priorities_change_no_result() {
                     thread::yield_now();
                 }
             }
-            // One rank looks in between.
+            // One rank pulls in between.
             if store.rank().unwrap() == round % 3 {
                 store.pull(&keys[3..5], 0).unwrap();
             }
@@ -486,7 +492,7 @@ fn priorities_change_no_result() {
 }
 
 #[test]
-fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
+fn errors_name_the_rank_that_does_not_make_the_call() {
     let backends = backends();
     let texts = thread::scope(|scope| {
         let workers: Vec<_> = LocalCollective::group(3)
@@ -500,13 +506,13 @@ fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
                     store.init(&[key("w")], &[full(backends, &[4], 0.0)]).unwrap();
                     group.set_timeout(Duration::from_millis(200));
                     if store.rank().unwrap() == 2 {
-                        // It stays until the others have given up.
+                        // This rank makes another call, so all ranks report the difference.
                         let error = store.barrier().unwrap_err();
                         return error.chain();
                     }
                     store.push(&[key("w")], &[full(backends, &[4], 1.0)], 0).unwrap();
                     let error = store.pull(&[key("w")], 0).unwrap_err();
-                    // From then on there is nobody to call.
+                    // Rank 2 has left the group, so later calls fail too.
                     let value = [full(backends, &[4], 1.0)];
                     assert!(store.init(&[key("x")], &value).is_err());
                     error.chain()
@@ -515,7 +521,7 @@ fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
             .collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).collect::<Vec<_>>()
     });
-    // Rank 2 makes another call, and all hear of it.
+    // Every rank receives the calls of all ranks.
     let calls = "(ranks 0, 1: push of `w` [4] f32; rank 2: barrier)";
     assert!(texts.iter().all(|text| text.contains(calls)), "{texts:?}");
 
@@ -538,12 +544,11 @@ fn who_waits_for_a_rank_that_does_not_come_is_told_which() {
     assert!(text.contains("init of `w`, round 1: ") && text.contains("rank 1"), "{text}");
 }
 
-/// Whoever pushes much more than the others can take waits for them, and all that was pushed
-/// arrives.
+/// A rank that pushes more than the queue can hold waits for the other ranks. All pushes arrive.
 #[test]
 fn a_rank_that_is_ahead_waits() {
     const NUM_PUSHES: usize = 40;
-    // 16 MiB each, of which 256 MiB may be queued; one more is under way.
+    // Each push has 16 MiB. Up to 256 MiB may be queued, and one more push may be in progress.
     const MOST_AHEAD: usize = 17;
     let backends = backends();
     let value = full(&backends, &[4 << 20], 1.0);
@@ -554,8 +559,8 @@ fn a_rank_that_is_ahead_waits() {
         let mut most_ahead = 0;
         for _ in 0..NUM_PUSHES {
             if store.rank().unwrap() == 1 {
-                // Until the other one is as far ahead as it gets; a little longer, in case it is
-                // not held up.
+                // Wait until rank 0 is as far ahead as it can get. The timeout also gives it time
+                // to get further ahead, in case the queue has no limit.
                 let is_waited_for = |counts: &mut [usize; 2]| {
                     counts[0] < (counts[1] + MOST_AHEAD + 1).min(NUM_PUSHES)
                 };
