@@ -1,5 +1,5 @@
-//! Processes that end with pushes on their way, the store unclosed: all of these are made, and the
-//! job ends well.
+//! Processes that exit while pushes are queued and the store is open. All queued pushes are made,
+//! and the job succeeds.
 
 #![allow(
     clippy::disallowed_macros,
@@ -7,7 +7,7 @@
     reason = "a test may abort without memory"
 )]
 #![cfg(target_os = "linux")]
-#![expect(unsafe_code, reason = "a function is called when the process ends")]
+#![expect(unsafe_code, reason = "declares `atexit`")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
 use std::ffi::c_int;
@@ -31,7 +31,7 @@ use values::{floats, full, key};
 mod jobs;
 mod values;
 
-/// What ranks do, by name.
+/// The programs that ranks run, by name.
 const PROGRAMS: [(&str, fn()); 6] = [
     ("returned", || {
         UnclosedStore::after_pushes();
@@ -61,10 +61,10 @@ unsafe extern "C" {
 
 const NUM_PUSHES: u8 = 50;
 const DIMS: [usize; 1] = [100_000];
-/// How long nothing here takes.
+/// Longer than any operation in these tests takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A store that nobody closes.
+/// A store that is never dropped.
 struct UnclosedStore {
     store: DistStore,
     backends: Backends,
@@ -73,8 +73,8 @@ struct UnclosedStore {
 static UNCLOSED_STORE: OnceLock<UnclosedStore> = OnceLock::new();
 
 impl UnclosedStore {
-    /// Returns the store of this process, which nobody drops: a key of zeros from which each push
-    /// is taken.
+    /// Creates the store of this process. It has a key that starts at zero, and each push subtracts
+    /// its value.
     fn begin(group: &Arc<Group>) -> &'static Self {
         let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
         let store = DistStore::new("dist_sync", &backends, group).unwrap();
@@ -89,9 +89,9 @@ impl UnclosedStore {
         left
     }
 
-    /// Pushes on all ranks, of which the last one is late, and waits for nothing.
+    /// Pushes on all ranks without waiting. All ranks except rank 0 are delayed.
     fn after_pushes() -> &'static Self {
-        // What is registered first is called last: MPI has ended then.
+        // The function that is registered first is called last, after MPI has been finalised.
         static LOOKS: OnceLock<c_int> = OnceLock::new();
         LOOKS.get_or_init(|| atexit(look));
         let left = Self::begin(&jobs::group());
@@ -112,23 +112,25 @@ impl UnclosedStore {
         self.store.push(&[key("w")], &[self.value(1.0 + values::rank(&self.store))], 0)
     }
 
-    /// Says what has arrived. There are no more calls.
+    /// Prints the value of the key, and checks that later pushes fail.
     fn look(&self) {
         let found = floats(&self.store, "w");
         assert!(found.iter().all(|number| *number == found[0]));
         assert_eq!(self.push().unwrap_err().code(), ErrorCode::Closed);
-        // In one piece: nothing is buffered any more, and ranks write to the same place.
+        // Write the line at once: at exit, output is no longer buffered, and all ranks write to the
+        // same place.
         let line = format!("rank {} holds {}\n", self.store.rank().unwrap(), found[0]);
         io::stdout().write_all(line.as_bytes()).unwrap();
     }
 }
 
-/// What follows the end of MPI, in a thread that has not lost what belongs to it.
+/// Checks the store after MPI has been finalised. Uses a new thread, because the thread-local
+/// values of the exiting thread are already destroyed.
 extern "C" fn look() {
     let _ = thread::spawn(|| UNCLOSED_STORE.get().expect("there is a store").look()).join();
 }
 
-#[expect(clippy::disallowed_methods, reason = "the process is this one's own")]
+#[expect(clippy::disallowed_methods, reason = "the process belongs to this test")]
 fn exit() -> Result<(), BoxError> {
     println!("{DONE}");
     process::exit(0)
@@ -139,7 +141,7 @@ fn pause(time: Duration) {
     let _ = receive.recv_timeout(time);
 }
 
-/// Every rank holds all that was pushed, and its launcher is content.
+/// Asserts that every rank has the sum of all pushes and that the job succeeds.
 fn keeps_all(mpi: &Mpi, num_ranks: usize, program: &str) {
     let Some(job) = mpi.job(num_ranks, program) else { return };
     job.succeeds(num_ranks);
@@ -151,7 +153,7 @@ fn keeps_all(mpi: &Mpi, num_ranks: usize, program: &str) {
 }
 
 #[test]
-fn ranks_of_open_mpi_leave_when_their_pushes_are_made() {
+fn ranks_of_open_mpi_exit_after_their_pushes_are_made() {
     for program in ["returned", "exited", "finalized"] {
         keeps_all(&OPEN_MPI, 2, program);
         keeps_all(&OPEN_MPI_TCP, 3, program);
@@ -159,22 +161,22 @@ fn ranks_of_open_mpi_leave_when_their_pushes_are_made() {
 }
 
 #[test]
-fn ranks_of_mpich_leave_when_their_pushes_are_made() {
+fn ranks_of_mpich_exit_after_their_pushes_are_made() {
     for program in ["returned", "exited", "finalized"] {
         keeps_all(&MPICH, 2, program);
     }
 }
 
-/// All ranks exit where their pushes are made.
+/// Exits inside an updater on all ranks.
 fn exit_in_updater() {
     let left = UnclosedStore::begin(&jobs::group());
     let updater = |_: &Key, _: &Tensor, _: &mut Tensor| exit();
     left.store.set_updater(Some(Arc::new(updater))).unwrap();
-    unreachable!("the process goes on after {:?}", left.push());
+    unreachable!("the process continues after {:?}", left.push());
 }
 
 #[test]
-fn an_updater_that_exits_is_not_waited_for() {
+fn exiting_in_an_updater_does_not_hang() {
     for mpi in [OPEN_MPI, MPICH] {
         let begun = Instant::now();
         let Some(job) = mpi.job(2, "in_updater") else { continue };
@@ -183,7 +185,7 @@ fn an_updater_that_exits_is_not_waited_for() {
     }
 }
 
-/// The last rank pushes nothing and does not leave.
+/// Rank 0 pushes and exits. The other rank makes no pushes and does not exit.
 fn push_alone() {
     let group = jobs::group();
     let left = UnclosedStore::begin(&group);
@@ -196,7 +198,7 @@ fn push_alone() {
 }
 
 #[test]
-fn pushes_that_others_do_not_make_are_waited_for_until_the_deadline() {
+fn pushes_that_other_ranks_do_not_make_end_at_the_deadline() {
     for mpi in [OPEN_MPI, MPICH] {
         let begun = Instant::now();
         let Some(job) = mpi.job(2, "deserted") else { continue };
@@ -232,7 +234,8 @@ fn a_job_with_a_panicked_rank_fails_even_if_the_others_ignore_it() {
     }
 }
 
-/// A member that ends when a check says so, and may panic instead of telling others what is ready.
+/// A collective whose end a test triggers. It can also panic in `all_gather`, with which a group
+/// starts each round.
 #[derive(Debug)]
 struct EndingMember {
     member: LocalCollective,
@@ -288,7 +291,7 @@ impl Collective for EndingMember {
     }
 }
 
-/// Returns a store, and what makes its last calls.
+/// Returns a store, its backends, and its collective.
 fn watched(member: LocalCollective, panics: bool) -> (DistStore, Backends, Arc<EndingMember>) {
     let watched = EndingMember::new(member, panics);
     let collective: Arc<dyn Collective> = watched.clone();
@@ -299,7 +302,7 @@ fn watched(member: LocalCollective, panics: bool) -> (DistStore, Backends, Arc<E
 }
 
 #[test]
-fn a_group_at_its_end_makes_what_is_queued_and_refuses_the_rest() {
+fn a_closing_group_makes_the_queued_calls_and_rejects_later_calls() {
     let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), false);
     let left = UnclosedStore::new(store, backends);
     (0..NUM_PUSHES).for_each(|_| left.push().unwrap());
@@ -314,7 +317,7 @@ fn a_group_at_its_end_makes_what_is_queued_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_group_at_its_end_inside_an_updater_says_so() {
+fn closing_a_group_in_an_updater_is_an_error() {
     let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), false);
     let left = UnclosedStore::new(store, backends);
     let (send, receive) = mpsc::channel();
@@ -327,13 +330,13 @@ fn a_group_at_its_end_inside_an_updater_says_so() {
     left.push().unwrap();
     let error = receive.recv().unwrap().unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
-    // Nothing has ended.
+    // The group is still open.
     left.store.barrier().unwrap();
     watched.end(LONG).unwrap();
 }
 
 #[test]
-fn calls_that_nobody_else_makes_end_with_the_deadline_of_the_end() {
+fn closing_waits_for_unmatched_calls_until_its_deadline() {
     let mut members = LocalCollective::group(2);
     let (store, backends, watched) = watched(members.remove(0), false);
     let (send, receive) = mpsc::channel();
@@ -348,7 +351,7 @@ fn calls_that_nobody_else_makes_end_with_the_deadline_of_the_end() {
     let error = watched.end(Duration::from_millis(200)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
     assert!(begun.elapsed() < LONG / 2);
-    // Who ends the collective ends the thread too.
+    // Dropping the other member ends the collective, and with it the thread of the group.
     drop(members);
     let (error, store) = waits.join().unwrap();
     assert!(!error.chain().is_empty());
@@ -356,7 +359,7 @@ fn calls_that_nobody_else_makes_end_with_the_deadline_of_the_end() {
 }
 
 #[test]
-fn a_group_whose_thread_has_panicked_has_ended() {
+fn a_group_whose_thread_has_panicked_is_closed() {
     let (store, backends, watched) = watched(LocalCollective::group(1).remove(0), true);
     let value = full(&backends, &DIMS, 1.0);
     let error = store.init(&[key("w")], &[value]).unwrap_err();

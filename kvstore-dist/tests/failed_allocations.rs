@@ -24,11 +24,11 @@ use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases_by, with
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-/// A list of so many pointers is a long allocation.
+/// The number of keys. A list of this number of pointers is a long allocation.
 const NUM_KEYS: usize = 2800;
 const NUM_RANKS: usize = 2;
-/// Every so many allocations fail, because a call of all ranks has up to 140. `make nightly` fails
-/// each of them.
+/// The distance between the allocations that fail. Failing each of up to 140 allocations of a
+/// collective call would be slow, so only `make nightly` does that.
 const STEP: usize = 12;
 
 /// A rank of a group, with its store.

@@ -1,4 +1,4 @@
-//! Stores in a forked child: local and distributed ones.
+//! Local and distributed stores in a forked child process.
 
 #![cfg(unix)]
 #![allow(
@@ -26,7 +26,7 @@ unsafe extern "C" {
     unsafe fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int;
 }
 
-/// Runs checks in a forked child, which has a deadline.
+/// Runs checks in a forked child with a deadline. Panics if they fail.
 fn in_child(checks: impl FnOnce()) {
     let child = fork();
     if child == 0 {
@@ -127,10 +127,10 @@ fn children_forked_during_pushes_create_their_own_stores() {
         is_over.store(true, Ordering::Relaxed);
         children.expect("every child passes");
     });
-    store.push("w", &value).expect("the parent goes on");
+    store.push("w", &value).expect("the parent continues");
 }
 
-/// The libraries of MPI that the loader is asked for.
+/// The names of the MPI libraries that the crate tries to load.
 #[cfg(target_os = "linux")]
 const LIBRARIES: [&str; 8] = [
     "libmpi.so.40",
@@ -143,7 +143,7 @@ const LIBRARIES: [&str; 8] = [
     "libmpich.so",
 ];
 
-/// Runs in another process that finds no MPI, whatever is installed.
+/// Runs in another process, in which the loader finds no MPI even if one is installed.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_child_reports_a_missing_library_like_its_parent() {
@@ -153,7 +153,7 @@ fn a_child_reports_a_missing_library_like_its_parent() {
 
     const HAS_NO_MPI: &str = "KVSTORE_TEST_HAS_NO_MPI";
     if env::var_os(HAS_NO_MPI).is_none() {
-        // The loader rejects empty files and looks no further.
+        // The loader rejects these empty files and does not search other folders.
         let folder = tempfile::tempdir().unwrap();
         for library in LIBRARIES {
             File::create(folder.path().join(library)).unwrap();

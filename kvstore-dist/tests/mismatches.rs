@@ -1,4 +1,4 @@
-//! The errors of ranks that make different calls or cannot read a file.
+//! Errors of ranks that make different calls or cannot read a file.
 
 #![allow(
     clippy::disallowed_macros,

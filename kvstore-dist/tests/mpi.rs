@@ -1,7 +1,8 @@
-//! The suite as jobs of the MPIs that are installed, and how jobs begin and end.
+//! Runs the suite for collectives as jobs of the installed MPI implementations, and tests how jobs
+//! start and end.
 //!
-//! A job runs this program again: `rank` is the test that does what the job is for, and says
-//! nothing otherwise.
+//! A job runs this test executable again, with only the test `rank`, which runs the requested
+//! program. Outside of a job, `rank` does nothing.
 
 #![allow(
     clippy::disallowed_macros,
@@ -24,17 +25,17 @@ mod host;
 mod jobs;
 mod suite;
 
-/// Returns whether a library of MPI is in this process.
+/// Returns whether this process has loaded an MPI library.
 fn is_loaded() -> bool {
     std::fs::read_to_string("/proc/self/maps").expect("there is a /proc").contains("libmpi")
 }
 
-/// What ranks do, by name.
+/// The programs that ranks run, by name.
 const PROGRAMS: [(&str, fn()); 13] = [
     ("suite", || {
-        assert!(!is_loaded(), "before anybody has asked for it");
+        assert!(!is_loaded(), "MPI is loaded before the first use");
         let member = open();
-        assert!(is_loaded(), "of which nothing else would tell");
+        assert!(is_loaded(), "`is_loaded` does not find the MPI library");
         suite::all(&member);
     }),
     ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
@@ -47,10 +48,10 @@ const PROGRAMS: [(&str, fn()); 13] = [
         if member.rank() == 1 {
             signal("KILL");
         }
-        member.barrier(&suite::wait()).expect_err("nobody comes");
+        member.barrier(&suite::wait()).expect_err("rank 1 is dead");
     }),
     ("absent", || {
-        // The launcher says which rank it is before MPI does.
+        // MPI is not initialised yet, so read the rank from the environment of the launcher.
         if ["OMPI_COMM_WORLD_RANK", "PMI_RANK"]
             .iter()
             .any(|name| std::env::var(name).is_ok_and(|rank| rank == "1"))
@@ -69,7 +70,7 @@ const PROGRAMS: [(&str, fn()); 13] = [
         let again = MpiCollective::open(&options(), &wait).unwrap_err();
         assert!(again.to_string().contains("was not initialised within 2s"), "{again}");
         println!("told of the absent rank");
-        #[expect(clippy::disallowed_methods, reason = "what waits in the library waits on")]
+        #[expect(clippy::disallowed_methods, reason = "a thread still waits in the MPI library")]
         std::process::exit(1);
     }),
     ("verbs", || suite::different_verbs(&open())),
@@ -90,8 +91,8 @@ fn rank() {
     jobs::act_as_rank(&PROGRAMS);
 }
 
-/// Runs a check on all ranks but the last. That one does something else and waits for its end,
-/// which comes by the launcher when the others are gone.
+/// Runs `check` on all ranks except the last. The last rank runs `act`, and then waits until the
+/// launcher ends it because the other ranks have exited.
 fn last_stays_away(act: impl Fn(), check: impl Fn(&MpiCollective)) {
     let member = open();
     member.barrier(&suite::wait()).expect("all ranks are here");
@@ -107,7 +108,7 @@ fn finalize() {
     let member = open();
     let clone = open();
     drop(member);
-    clone.barrier(&suite::wait()).expect("a collective goes on when another one is dropped");
+    clone.barrier(&suite::wait()).expect("a collective continues when another one is dropped");
     for _ in 0..2 {
         MpiCollective::finalize(&suite::wait()).expect("all ranks are here");
     }
@@ -116,7 +117,8 @@ fn finalize() {
     assert_eq!(again.unwrap_err().code(), ErrorCode::Closed);
 }
 
-/// A virtual machine needs these signals for itself.
+/// Opening MPI must not install handlers for these signals, because virtual machines such as the
+/// JVM use them.
 fn signals() {
     const THEIRS: [u32; 5] = [4, 6, 7, 8, 11]; // SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV
     let caught = || {
@@ -130,7 +132,7 @@ fn signals() {
     assert_eq!(caught(), before);
 }
 
-/// Makes tests of jobs that end well: `jobs! { name: MPI, ranks, program; .. }`.
+/// Defines tests of jobs that succeed: `jobs! { name: MPI, ranks, program; .. }`.
 macro_rules! jobs {
     ($($name:ident: $mpi:ident, $num_ranks:literal, $program:literal;)*) => {
         $(
@@ -149,8 +151,8 @@ jobs! {
     two_ranks_of_mpich_pass_the_suite: MPICH, 2, "suite";
     open_mpi_passes_the_suite_over_tcp: OPEN_MPI_TCP, 3, "suite";
     mpich_passes_the_suite_over_tcp: MPICH_TCP, 2, "suite";
-    messages_of_open_mpi_can_be_cut: OPEN_MPI, 3, "pieces";
-    messages_of_mpich_can_be_cut: MPICH, 2, "pieces";
+    long_messages_of_open_mpi_are_split: OPEN_MPI, 3, "pieces";
+    long_messages_of_mpich_are_split: MPICH, 2, "pieces";
     one_rank_of_open_mpi_passes_the_suite: OPEN_MPI, 1, "alone";
     one_rank_of_mpich_passes_the_suite: MPICH, 1, "alone";
     open_mpi_is_finalised_once: OPEN_MPI, 2, "finalize";
@@ -158,12 +160,12 @@ jobs! {
     mpich_is_finalised_once_over_tcp: MPICH_TCP, 2, "finalize";
     open_mpi_leaves_signals_alone: OPEN_MPI, 2, "signals";
     mpich_leaves_signals_alone: MPICH, 2, "signals";
-    open_mpi_of_a_program_is_left_to_it: OPEN_MPI, 2, "host";
-    mpich_of_a_program_is_left_to_it: MPICH, 2, "host";
+    a_program_may_initialise_open_mpi_itself: OPEN_MPI, 2, "host";
+    a_program_may_initialise_mpich_itself: MPICH, 2, "host";
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named_at_the_deadline() {
+fn timeouts_name_the_rank_that_does_not_call() {
     for (mpi, num_ranks) in [(OPEN_MPI, 2), (OPEN_MPI, 3), (MPICH, 2)] {
         let Some(job) = mpi.job(num_ranks, "late") else { continue };
         job.is_ended(&mpi);
@@ -171,7 +173,7 @@ fn a_rank_that_does_not_come_is_named_at_the_deadline() {
 }
 
 #[test]
-fn a_rank_that_never_opens_mpi_is_told_of_at_the_deadline() {
+fn opening_mpi_times_out_if_a_rank_does_not_open_it() {
     for mpi in [OPEN_MPI, MPICH] {
         let Some(job) = mpi.job(2, "absent") else { continue };
         job.fails();
@@ -180,7 +182,7 @@ fn a_rank_that_never_opens_mpi_is_told_of_at_the_deadline() {
 }
 
 #[test]
-fn a_rank_that_stands_still_is_named_at_the_deadline() {
+fn timeouts_name_a_stopped_rank() {
     for (mpi, num_ranks) in [(OPEN_MPI, 2), (MPICH, 2)] {
         let Some(job) = mpi.job(num_ranks, "stopped") else { continue };
         job.is_ended(&mpi);
@@ -197,7 +199,7 @@ fn a_rank_that_is_killed_ends_the_job() {
 }
 
 #[test]
-fn ranks_that_do_different_things_hear_of_it() {
+fn different_calls_fail_on_every_rank() {
     for (mpi, num_ranks) in [(OPEN_MPI, 2), (OPEN_MPI, 3), (MPICH, 2)] {
         for program in ["verbs", "fewer", "more"] {
             let Some(job) = mpi.job(num_ranks, program) else { continue };
@@ -206,7 +208,8 @@ fn ranks_that_do_different_things_hear_of_it() {
     }
 }
 
-/// Both releases of a family, and what the standard says, by the library that is named.
+/// Tests the newer release of each implementation and the standard ABI. The library is named
+/// explicitly.
 #[test]
 fn newer_releases_pass_the_suite() {
     for mpi in [OPEN_MPI_5, MPICH_5, STANDARD_ABI] {
@@ -229,7 +232,7 @@ fn without_a_launcher_there_is_one_rank() {
 }
 
 #[test]
-fn the_library_of_another_launcher_is_told() {
+fn a_library_that_does_not_match_the_launcher_is_reported() {
     for (mpi, other) in [(OPEN_MPI, MPICH), (MPICH, OPEN_MPI)] {
         if !mpi.is_installed() || !other.is_installed() {
             continue;
@@ -243,7 +246,7 @@ fn the_library_of_another_launcher_is_told() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_the_packages_that_have_it() {
+fn errors_for_missing_libraries_name_the_packages() {
     let libraries = ["libmpi.so.1234".to_owned(), "libc.so.6".to_owned()];
     let options = MpiOptions { libraries: libraries.into(), ..MpiOptions::default() };
     let error = MpiCollective::open(&options, &Wait::new(&"a store", suite::LONG)).unwrap_err();
@@ -256,7 +259,7 @@ fn what_is_not_there_is_told_with_the_packages_that_have_it() {
 }
 
 #[test]
-fn a_message_has_bytes_and_no_more_than_mpi_counts() {
+fn max_message_must_be_positive_and_fit_the_counts_of_mpi() {
     for max_message in [0, 1 << 31] {
         let options = MpiOptions { max_message, ..MpiOptions::default() };
         let error = MpiCollective::open(&options, &suite::wait()).unwrap_err();

@@ -1,5 +1,5 @@
-//! A rank that is killed amidst a push ends its job. The job is started again, goes on from its
-//! last checkpoint, and ends with the bits of a run that nobody has disturbed.
+//! A rank that is killed during a push ends its job. A restarted job continues from its last
+//! checkpoint, and its result has the bits of an uninterrupted run.
 
 #![allow(
     clippy::disallowed_macros,
@@ -27,16 +27,17 @@ use kvstore_dist::{
 mod jobs;
 
 const NUM_STEPS: u64 = 40;
-/// After how many steps there is a checkpoint.
+/// The number of steps between checkpoints.
 const EVERY: u64 = 4;
 
-/// Where the ranks put their files.
+/// The environment variable with the folder for the files of the ranks.
 const FOLDER: &str = "KVSTORE_TEST_FOLDER";
 const OPTIMIZER: &str = "KVSTORE_TEST_OPTIMIZER";
-/// Who dies, and when: a [`Death`] in words.
+/// The environment variable with a [`Death`] as text.
 const DEATH: &str = "KVSTORE_TEST_DEATH";
 
-/// Keys of every size: a part of a rank's bucket, rows, elements, half floats with a master copy.
+/// Keys for each partition: one owner, split between rows, split between elements, and half floats
+/// with a master copy.
 const KEYS: [(&str, &[usize], DType); 4] = [
     ("few", &[5], DType::F32),
     ("rows", &[300, 70], DType::F32),
@@ -53,17 +54,17 @@ fn folder() -> PathBuf {
     PathBuf::from(env::var(FOLDER).expect("a folder"))
 }
 
-/// The file of a rank that has died as it was told.
+/// The file that a rank writes before it kills itself.
 const DIED: &str = "died";
 
-/// The death of a rank, in the middle of what makes a push.
+/// The rank that kills itself during a push, and the time when it does.
 #[derive(Clone, Copy, Debug)]
 struct Death {
     rank: u64,
-    /// At which exchange of bytes, from 0. A push has three: which call it is, sums to the owners
-    /// of parts, parts to all.
+    /// The number of the exchange of bytes, from 0. A push has three exchanges: the fingerprints of
+    /// calls, the sums for the owners of parts, and the new parts for all ranks.
     exchange: u64,
-    /// Before it (0), in the midst of it (1), or after it (2).
+    /// Whether the rank dies before the exchange (0), during it (1), or after it (2).
     moment: u64,
 }
 
@@ -81,7 +82,7 @@ impl Death {
     }
 }
 
-/// A member that may die.
+/// A member of a group that may kill itself.
 #[derive(Debug)]
 struct Mortal {
     member: MpiCollective,
@@ -103,7 +104,7 @@ impl Mortal {
             None => act(),
             Some(0) => die(),
             Some(1) => {
-                // Nobody knows how far it gets.
+                // The exchange and the kill race, so the exchange may stop at any point.
                 let end = thread::spawn(die);
                 act().and_then(|()| end.join().expect("it does not panic"))
             }
@@ -113,10 +114,10 @@ impl Mortal {
 }
 
 fn die() -> Result<()> {
-    // A launcher may lose what has been printed.
+    // Write a file, because a launcher may lose printed output.
     fs::write(folder().join(DIED), "").unwrap();
     signal("KILL");
-    unreachable!("nobody survives that")
+    unreachable!("SIGKILL ends the process")
 }
 
 impl Collective for Mortal {
@@ -159,7 +160,7 @@ fn optimizer(name: &str) -> Optimizer {
     if name == "sgd" { optimizer.with("momentum", 0.9).unwrap() } else { optimizer }
 }
 
-/// Returns numbers that are others for each worker, step and key.
+/// Returns an array with different numbers for each worker, step and key.
 fn value(key: usize, worker: usize, step: u64) -> NDArray {
     let (_, dims, dtype) = KEYS[key];
     let seed = key + 10 * worker + 100 * usize::try_from(step).unwrap();
@@ -176,7 +177,7 @@ fn begin(store: &Store, optimizer_name: &str) {
     store.init(KEYS.map(|(name, ..)| name), first).unwrap();
 }
 
-/// Makes a step with the values of these workers.
+/// Pushes the values of these workers for one step.
 fn step(store: &Store, workers: &[usize], step: u64) {
     let values = |key| workers.iter().map(|worker| value(key, *worker, step)).collect::<Vec<_>>();
     let values: Vec<_> = (0..KEYS.len()).map(values).collect();
@@ -188,7 +189,7 @@ fn bytes(store: &Store) -> Vec<u8> {
     values.iter().flat_map(|value| value.tensor().to_bytes().unwrap()).collect()
 }
 
-/// What a rank is: it goes on where there is a checkpoint, and begins anew where there is none.
+/// The program of a rank: trains from the checkpoint if there is one, otherwise from the beginning.
 fn train() {
     let folder = folder();
     let group = Group::new(Arc::new(Mortal::new())).unwrap();
@@ -217,7 +218,7 @@ fn train() {
 
 const BEGINS: &str = "begins at step ";
 
-/// What one store has at the end that is given what the workers push.
+/// Returns the result of a single store that receives the values of all workers.
 fn expected(num_workers: usize, optimizer: &str) -> Vec<u8> {
     let store = kvstore::create("local").unwrap();
     begin(&store, optimizer);
@@ -226,7 +227,7 @@ fn expected(num_workers: usize, optimizer: &str) -> Vec<u8> {
     bytes(&store)
 }
 
-/// Starts a job that keeps its files in a folder.
+/// Runs a job that keeps its files in `folder`.
 fn start(
     mpi: &Mpi,
     (num_ranks, optimizer): (usize, &str),
@@ -240,7 +241,7 @@ fn start(
     mpi.job_with(num_ranks, "train", &environment)
 }
 
-/// All ranks have these bits.
+/// Asserts that the job succeeded and that all ranks have the expected bits.
 fn ends_with(job: &Job, num_ranks: usize, folder: &Path, expected: &[u8]) {
     job.succeeds(num_ranks);
     for rank in 0..num_ranks {
@@ -249,7 +250,8 @@ fn ends_with(job: &Job, num_ranks: usize, folder: &Path, expected: &[u8]) {
     }
 }
 
-fn goes_on(mpi: &Mpi, num_ranks: usize, optimizer: &str) {
+/// Asserts that a job that is killed three times ends with the bits of an uninterrupted job.
+fn survives_kills(mpi: &Mpi, num_ranks: usize, optimizer: &str) {
     let what = (num_ranks, optimizer);
     let (undisturbed, disturbed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let Some(job) = start(mpi, what, undisturbed.path(), None) else { return };
@@ -258,7 +260,7 @@ fn goes_on(mpi: &Mpi, num_ranks: usize, optimizer: &str) {
 
     let mut random = Random::new();
     for number in 0..3 {
-        // The first one comes after a checkpoint; all three together are before the end.
+        // The first death comes after a checkpoint. All three come before the end of the training.
         let exchange = if number == 0 { 25 + random.below(15) } else { random.below(30) };
         let rank = random.below(num_ranks as u64);
         let death = Death { rank, exchange, moment: random.below(3) };
@@ -272,7 +274,7 @@ fn goes_on(mpi: &Mpi, num_ranks: usize, optimizer: &str) {
     assert!(!job.text().contains(&format!("{BEGINS}0.")), "from the beginning: {}", job.text());
 }
 
-/// Other numbers each time.
+/// Random numbers, different in each run.
 struct Random(u64);
 
 impl Random {
@@ -290,16 +292,16 @@ impl Random {
 }
 
 #[test]
-fn a_job_of_open_mpi_goes_on_after_a_kill() {
-    goes_on(&OPEN_MPI, 3, "adam");
+fn a_job_of_open_mpi_continues_after_a_kill() {
+    survives_kills(&OPEN_MPI, 3, "adam");
 }
 
 #[test]
-fn a_job_of_open_mpi_goes_on_after_a_kill_over_tcp() {
-    goes_on(&OPEN_MPI_TCP, 2, "sgd");
+fn a_job_of_open_mpi_continues_after_a_kill_over_tcp() {
+    survives_kills(&OPEN_MPI_TCP, 2, "sgd");
 }
 
 #[test]
-fn a_job_of_mpich_goes_on_after_a_kill() {
-    goes_on(&MPICH, 2, "sgd");
+fn a_job_of_mpich_continues_after_a_kill() {
+    survives_kills(&MPICH, 2, "sgd");
 }

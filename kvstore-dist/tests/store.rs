@@ -282,8 +282,8 @@ fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: 
     for found in continued {
         assert!(found == *expected, "{name} on {sizes:?} workers");
     }
-    // A store of one process continues from the file too. It uses the residuals of the first worker
-    // for its value.
+    // A store of one process continues from the file too. Its values of a key use the residuals of
+    // the workers, in order.
     let store = LocalStore::new("local", backends.clone()).unwrap();
     store.rollback(&Snapshot::from_bytes(&backends, bytes).unwrap()).unwrap();
     for seed in 3..6 {

@@ -1,5 +1,5 @@
-//! Stores of jobs, on one machine and on two hosts: what every store passes, and what ranks say of
-//! one that stands still or is cut off.
+//! Stores in MPI jobs, on one machine and on two hosts: the suites for stores, and the errors for a
+//! rank that is stopped or disconnected.
 
 #![allow(
     clippy::disallowed_macros,
@@ -32,7 +32,7 @@ mod namespaces;
 mod recorded;
 mod values;
 
-/// What ranks do, by name.
+/// The programs that ranks run, by name.
 const PROGRAMS: [(&str, fn()); 6] = [
     ("suites", || checks::suites(&group())),
     ("recorded", || recorded_programs(&group())),
@@ -63,7 +63,7 @@ fn recorded_programs(group: &Arc<Group>) {
     }
 }
 
-/// Runs the same random programs on every rank: 10, or as many as `PROPTEST_CASES` says.
+/// Runs the same random programs on every rank: 10 programs, or `PROPTEST_CASES` if it is set.
 fn random_programs(group: &Arc<Group>) {
     let mut runner = TestRunner::deterministic();
     let cases = env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok());
@@ -73,7 +73,7 @@ fn random_programs(group: &Arc<Group>) {
     }
 }
 
-/// Runs a program with this many ranks.
+/// Asserts that each program succeeds with this number of ranks.
 fn succeeds(mpi: &Mpi, num_ranks: usize, programs: &[&str]) {
     for program in programs {
         let Some(job) = mpi.job(num_ranks, program) else { return };
@@ -81,7 +81,7 @@ fn succeeds(mpi: &Mpi, num_ranks: usize, programs: &[&str]) {
     }
 }
 
-/// MPICH's ranks keep their cores busy while they wait: one for each core.
+/// Returns the number of ranks for MPICH: at most one for each core, because its ranks busy-wait.
 fn num_cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(4)
 }
@@ -121,7 +121,7 @@ fn as_many_ranks_of_mpich_as_cores_over_tcp() {
     succeeds(&MPICH_TCP, num_cores(), &["recorded", "programs"]);
 }
 
-/// What ranks of several hosts do: all of it.
+/// Runs all suites and programs on ranks on several hosts.
 fn on_hosts() {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     println!("a rank on {name}");
@@ -144,13 +144,13 @@ fn two_hosts() {
     }
 }
 
-/// How long nothing here takes.
+/// Longer than any operation in these tests takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Says which process stands still.
+/// The text before the id of the stopped process in the output.
 const FROZEN: &str = "stands still: ";
 
-/// A store of a key that all ranks have pushed and pulled some times, with a deadline that is near.
+/// A store to which all ranks have pushed, with a short timeout.
 struct PushReport {
     group: Arc<Group>,
     store: DistStore,
@@ -158,7 +158,7 @@ struct PushReport {
 }
 
 impl PushReport {
-    /// `init`, five pushes and a barrier: rounds 1 to 7.
+    /// Creates the store. `init`, five pushes and a barrier are rounds 1 to 7.
     fn new() -> Self {
         let (group, backends) = (group(), Backends::new(vec![CpuBackend::with_threads(1)]));
         let store = DistStore::new("dist_sync", &backends, &group).unwrap();
@@ -182,10 +182,11 @@ impl PushReport {
         self.store.push(&[key("w")], &[self.value()], 0)
     }
 
-    /// Pushes and pulls until there is an error. It comes at the deadline, and says what was waited
-    /// for: key, round, and which rank. Then all of it is over, and what was there can be read.
+    /// Pushes and pulls until a call fails. Asserts that the error is a timeout that names the key,
+    /// the round and the lost rank, that later calls fail, and that the stored values can be
+    /// pulled.
     fn fails_because_of(&self, lost: usize) {
-        // The first rounds may be done.
+        // The first rounds may still succeed.
         let (round, error) = (8..10_000)
             .find_map(|round| {
                 let pull = self.push().and_then(|()| self.store.pull(&[key("w")], 0));
@@ -196,7 +197,7 @@ impl PushReport {
         let (text, store) = (error.to_string(), &self.store);
         let place = format!("push of `w`, round {round}: rank {} of ", store.rank().unwrap());
         assert!(text.starts_with(&format!("timed out: {place}")), "{text}");
-        // Those who wait for it themselves may be named beside it.
+        // The error may also name ranks that wait for the lost rank themselves.
         let (_, named) = text.split_once(", waiting for ").expect("the awaited ranks");
         let named: Vec<&str> = named.split(|letter: char| !letter.is_ascii_digit()).collect();
         assert!(named.contains(&lost.to_string().as_str()), "{text}");
@@ -206,7 +207,7 @@ impl PushReport {
     }
 }
 
-/// The last rank stops amidst a push.
+/// Stops the last rank during a push.
 fn stand_still() {
     let pushed = PushReport::new();
     let last = pushed.store.num_workers().unwrap() - 1;
@@ -217,12 +218,12 @@ fn stand_still() {
     println!("{FROZEN}{}", std::process::id());
     pushed.push().unwrap();
     signal("STOP");
-    // Who ends it wakes it up before.
+    // The launcher resumes the process before it ends it.
     let (_send, receive) = mpsc::channel::<()>();
     let _ = receive.recv_timeout(LONG);
 }
 
-/// The cable between two hosts is pulled out amidst a push.
+/// Disconnects the cable between two hosts during a push.
 fn lose_each_other() {
     let pushed = PushReport::new();
     let rank = pushed.store.rank().unwrap();
@@ -232,13 +233,13 @@ fn lose_each_other() {
     let is_out = thread::spawn(|| set_cable("down"));
     let found = panic::catch_unwind(AssertUnwindSafe(|| pushed.fails_because_of(1)));
     is_out.join().unwrap();
-    // The launcher needs it.
+    // The launcher needs the connection to end the job.
     set_cable("up");
     found.unwrap_or_else(|panic| panic::resume_unwind(panic));
 }
 
 #[test]
-fn hosts_that_lose_each_other_tell_key_and_round() {
+fn disconnected_hosts_report_key_and_round() {
     for mpi in [OPEN_MPI, MPICH] {
         let Some(hosts) = Hosts::new() else { return };
         let Some(job) = hosts.job(&mpi, "cut") else { continue };
@@ -246,18 +247,18 @@ fn hosts_that_lose_each_other_tell_key_and_round() {
     }
 }
 
-/// Where ranks say that they have been told.
+/// The environment variable with the folder in which ranks report that they received an error.
 const FOLDER: &str = "KVSTORE_TEST_FOLDER";
 
-/// Waits until all ranks below one have come here: a launcher ends all of them when the first one
-/// ends.
+/// Waits until all ranks below `end` have called this. Otherwise the launcher would end all ranks
+/// when the first one exits.
 fn wait_for_others(rank: usize, end: usize) {
     let folder = PathBuf::from(env::var(FOLDER).expect("a folder"));
     fs::write(folder.join(rank.to_string()), "").unwrap();
     (0..end).for_each(|other| wait_until(|| folder.join(other.to_string()).exists()));
 }
 
-/// Fails when something does not come true for long.
+/// Waits until a condition is true. Panics if that takes too long.
 fn wait_until(is_true: impl Fn() -> bool) {
     let (begun, (_send, receive)) = (Instant::now(), mpsc::channel::<()>());
     while !is_true() {
@@ -267,7 +268,7 @@ fn wait_until(is_true: impl Fn() -> bool) {
 }
 
 #[test]
-fn others_tell_key_and_round_of_a_rank_that_stands_still() {
+fn other_ranks_report_key_and_round_of_a_stopped_rank() {
     for (mpi, num_ranks) in [(OPEN_MPI, 3), (OPEN_MPI_TCP, 2), (MPICH, 2)] {
         let folder = tempfile::tempdir().unwrap();
         let environment = [(FOLDER, folder.path().to_str().expect("a path of letters"))];
@@ -277,7 +278,8 @@ fn others_tell_key_and_round_of_a_rank_that_stands_still() {
         assert_eq!(num_told, num_ranks - 1, "{}", job.text());
         let text = job.text();
         let id = text.split(FROZEN).nth(1).and_then(|rest| rest.lines().next()).expect("a number");
-        // It is not left over; nobody may have asked what has become of it (Z).
+        // The stopped process must not survive the job. It may remain as a zombie (Z) if its parent
+        // has not waited for it.
         let status = Path::new("/proc").join(id).join("stat");
         wait_until(|| !fs::read_to_string(&status).is_ok_and(|text| !text.contains(") Z ")));
     }

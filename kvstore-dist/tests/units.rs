@@ -1,4 +1,4 @@
-//! Optimizers that divide values differently between workers: at elements, blocks or rows.
+//! Optimizers that divide values differently between workers: between elements, blocks or rows.
 
 #![allow(
     clippy::disallowed_macros,
@@ -15,7 +15,8 @@ mod tensors;
 mod threads;
 mod workers;
 
-/// Optimizers divide values at elements, blocks or rows, or step complete values.
+/// Optimizers that divide values between elements, blocks or rows, or step complete values. `None`
+/// is no optimizer.
 const OF_EVERY_UNIT: [Option<&str>; 8] = [
     Some("lamb"),
     Some("adam"),
@@ -28,7 +29,7 @@ const OF_EVERY_UNIT: [Option<&str>; 8] = [
 ];
 
 #[test]
-fn optimizers_that_divide_values_differently_follow_each_other() {
+fn optimizers_may_change_to_another_division_of_values() {
     let backends = backends();
     let dims: [&[usize]; 4] = [&[3], &[5000], &[3, 5000], &[70, 33]];
     let keys: Vec<Key> =

@@ -1,5 +1,5 @@
-//! What every collective does, beside models that are as simple as can be. Each member of a group
-//! runs a check.
+//! The suite for collectives. It compares each operation with a simple model. Every member of a
+//! group runs the checks.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
@@ -10,15 +10,15 @@ use std::time::Duration;
 use kvstore_core::{Backends, CpuBackend, DType, Device, Error, ErrorCode, Tensor, TensorSpec};
 use kvstore_dist::{Buffer, Collective, SharedSlices, Slices, Wait};
 
-/// How long nothing here takes.
+/// Longer than any operation in these tests takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Returns a wait that ends well.
+/// Returns a wait with a long timeout, for calls that succeed.
 pub(crate) fn wait() -> Wait<'static> {
     Wait::new(&"a check", LONG)
 }
 
-/// Everything that leaves the collective as it was.
+/// Runs all checks that do not end the collective.
 pub(crate) fn all(member: &dyn Collective) {
     refusals(member);
     barriers(member);
@@ -36,7 +36,7 @@ fn backends() -> Backends {
     Backends::new(vec![CpuBackend::with_threads(1)])
 }
 
-/// Returns any number, the same on all ranks.
+/// Returns a pseudo-random number, the same on all ranks.
 fn any(numbers: [usize; 3]) -> usize {
     let mix = |hash: u64, number: usize| {
         let hash = (hash ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -45,19 +45,19 @@ fn any(numbers: [usize; 3]) -> usize {
     usize::try_from(numbers.into_iter().fold(1, mix) >> 16).unwrap()
 }
 
-/// Returns how many bytes go from one to another: none, one, few, many.
+/// Returns the number of bytes that one rank sends to another: 0, 1, few or many.
 fn count(round: usize, from: usize, to: usize) -> usize {
     const LENGTHS: [usize; 10] = [0, 1, 0, 7, 8, 999, 1000, 1001, 4097, 300_001];
     LENGTHS[any([round, from, to]) % LENGTHS.len()]
 }
 
-/// Returns the bytes that go from one to another.
+/// Returns the bytes that one rank sends to another.
 fn bytes(round: usize, from: usize, to: usize, len: usize) -> Vec<u8> {
     let seed = any([round, from, to]);
     (0..len).map(|index| u8::try_from((seed + index * index) % 251).unwrap()).collect()
 }
 
-/// Wrong arguments are errors, and nothing else happens.
+/// Invalid arguments return errors and have no effect.
 fn refusals(member: &dyn Collective) {
     let (rank, size) = (member.rank(), member.size());
     let root = member.broadcast(size, &mut Buffer::zeroed(3), &wait());
@@ -92,7 +92,7 @@ fn barriers(member: &dyn Collective) {
     }
 }
 
-/// So many lists travel at once.
+/// Returns the number of lists to exchange in one call.
 fn num_lists(round: usize) -> usize {
     1 + round % 3
 }
@@ -122,7 +122,8 @@ fn all_to_all(member: &dyn Collective, round: usize) {
     }
 }
 
-/// What is sent stays where it is, also to several ranks at once.
+/// Sends overlapping ranges of one buffer to several ranks, and receives into the memory of a
+/// tensor.
 fn all_to_all_of_one_buffer(member: &dyn Collective) {
     let (rank, size) = (member.rank(), member.size());
     let shared = |from: usize| bytes(3, from, 0, 100_000);
@@ -141,7 +142,7 @@ fn all_to_all_of_one_buffer(member: &dyn Collective) {
         assert_eq!(received.slice(from), &shared(from)[range(from, rank)]);
     }
     assert_eq!(Arc::into_inner(buffer).unwrap()[..], shared(rank));
-    // And what comes is where it stays.
+    // `all_gather` receives into the memory of a tensor.
     let len = spec.num_elements();
     let ends: Vec<usize> = (0..=size).map(|rank| 4 * (len * rank / size)).collect();
     let counts: Vec<usize> = ends.windows(2).map(|ends| ends[1] - ends[0]).collect();
@@ -183,7 +184,7 @@ fn broadcasts(member: &dyn Collective, round: usize) {
     }
 }
 
-/// A rank may be many calls ahead of others.
+/// A rank may be many calls ahead of the others.
 fn ahead(member: &dyn Collective) {
     for number in 0..200_u8 {
         let mut buffer = Buffer::from(&[number; 100][..]);
@@ -192,7 +193,7 @@ fn ahead(member: &dyn Collective) {
     }
 }
 
-/// Several threads call at once.
+/// Several threads may make calls at once.
 fn threads(member: &dyn Collective) {
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -201,8 +202,8 @@ fn threads(member: &dyn Collective) {
     });
 }
 
-/// The last rank does not come: the others get an error at the deadline that names it, and again at
-/// every later call.
+/// The last rank makes no call. The other ranks receive a timeout that names it, and the same error
+/// from every later call.
 pub(crate) fn late(member: &dyn Collective, timeout: Duration) {
     let last = member.size() - 1;
     assert_ne!(member.rank(), last);
@@ -216,7 +217,7 @@ pub(crate) fn late(member: &dyn Collective, timeout: Duration) {
     ended(member, &error);
 }
 
-/// Rank 0 calls something else than the others: all of them hear of it.
+/// Rank 0 makes another call than the other ranks. All ranks receive an error.
 pub(crate) fn different_verbs(member: &dyn Collective) {
     let result = if member.rank() == 0 {
         member.barrier(&wait())
@@ -230,14 +231,14 @@ pub(crate) fn different_verbs(member: &dyn Collective) {
     ended(member, &error);
 }
 
-/// Rank 0 sends fewer bytes than the others await, or more.
+/// Rank 0 sends fewer or more bytes than the other ranks expect.
 pub(crate) fn different_lengths(member: &dyn Collective, sent: usize) {
     let mut slices = Slices::zeroed(&vec![9; member.size()]);
     if member.rank() == 0 {
         let mut counts = vec![9; member.size()];
         counts[0] = sent;
         slices.recount(&counts).unwrap();
-        // What it receives is right.
+        // The lengths that rank 0 receives are correct, so its call may succeed.
         let _ = member.all_gather(from_mut(&mut slices), &wait());
         return;
     }
@@ -246,12 +247,13 @@ pub(crate) fn different_lengths(member: &dyn Collective, sent: usize) {
     ended(member, &error);
 }
 
-/// Libraries tell of messages that are too long in their own words.
+/// Returns whether an error is about a length. MPI libraries report long messages in their own
+/// words.
 fn is_about_length(error: &Error) -> bool {
     error.code() == ErrorCode::LengthMismatch || error.chain().to_lowercase().contains("truncat")
 }
 
-/// Every call fails at once, with the same error.
+/// Asserts that every later call fails with the same error.
 fn ended(member: &dyn Collective, error: &Error) {
     let size = member.size();
     let mut slices = Slices::zeroed(&vec![1; size]);
