@@ -48,7 +48,7 @@ impl Code {
         }
     }
 
-    /// Returns the number of bytes of the codes for so many elements: a multiple of 4.
+    /// Returns the number of bytes of the codes for this number of elements. It is a multiple of 4.
     pub const fn num_bytes(self, num_elements: usize) -> usize {
         num_elements.div_ceil(32 / self.bits()) * 4
     }

@@ -1,6 +1,6 @@
-//! Rows: sums of them, whole values made of them, and steps of an optimizer on nothing else.
+//! Operations on row-sparse values: sums, conversion to dense values, and optimizer steps on rows.
 //!
-//! What is cut for threads is the elements of the rows that are there, also within a row.
+//! Threads divide the elements of the stored rows among themselves. A row may be split.
 
 pub(super) mod rowwise;
 mod scatter;
@@ -58,22 +58,22 @@ pub(super) fn with_ranges<'j, 'a: 'j, J: RowJob<'a>>(
 ) -> Result<Vec<WithRanges<'j, J>>> {
     fallible::try_collect(jobs.iter_mut().map(|job| {
         let count = job.addends().spans.len();
-        let (of_job, rest) = ranges.split_at_checked(count).ok_or_else(wrong_rows)?;
+        let (own, rest) = ranges.split_at_checked(count).ok_or_else(wrong_rows)?;
         ranges = rest;
-        Ok(WithRanges { job, ranges: of_job })
+        Ok(WithRanges { job, ranges: own })
     }))
 }
 
-/// Some elements of a row, a block at most.
+/// A range of elements of one row, at most a block.
 struct RowPart {
     row: usize,
-    /// The first element, counted from where the row begins.
+    /// The position of the first element in the row.
     column: usize,
-    /// The elements, counted from where the piece of work begins.
+    /// The positions of the elements in the piece of work.
     range: Range<usize>,
 }
 
-/// The rows of some elements, the first and the last one perhaps in part.
+/// Iterates over a range of elements row by row. The first and last row may be incomplete.
 #[derive(Clone)]
 struct RowParts {
     row: usize,
@@ -83,7 +83,7 @@ struct RowParts {
 }
 
 impl RowParts {
-    /// Returns the rows of `len` elements from `start` on.
+    /// Returns an iterator over `len` elements that start at element `start`.
     fn new(start: usize, len: usize, row_len: usize) -> Self {
         let row = start.checked_div(row_len).unwrap_or_default();
         Self { row, column: start - row * row_len, row_len, rest: 0..len }
@@ -106,15 +106,15 @@ impl Iterator for RowParts {
     }
 }
 
-/// How many rows are read at once before they are worked on. Rows stand anywhere in a large value: waiting
-/// for the memory of one after the other would be most of the time.
+/// The number of rows to prefetch before they are processed. The rows of a large value are far
+/// apart in memory, and waiting for each of them in turn would dominate the run time.
 const AHEAD: usize = 16;
-/// No more of a row is read ahead: processors see that it goes on and read the rest by themselves.
+/// The number of bytes to prefetch at the start of a row. The hardware prefetcher loads the rest.
 const LONG_BYTES: usize = 512;
-/// A row is read by one element of each line of the cache.
+/// The size of a cache line. Reading one element loads the line.
 const LINE_BYTES: usize = 64;
 
-/// Reads where a row begins that is about to be needed, so that it comes while others do.
+/// Prefetches the start of a row, so that the memory accesses of several rows overlap.
 fn read_ahead<T: Copy>(part: &RowPart, elements: &[T]) {
     if part.column > 0 {
         return;

@@ -1,4 +1,5 @@
-//! Steps of rules whose state belongs to rows: the mean square of a row, its new state, and its elements.
+//! Steps of rules that have one state per row: computes the mean square of the gradient's row, then
+//! the new state of the row, then its elements.
 
 use super::sum::{Addends, RowFold, SumBuffer};
 use super::update::{GradientBuffers, SumPart, sum_full, sum_half};
@@ -23,7 +24,7 @@ pub(in crate::cpu) struct Rowwise<'j, 'a>(WithRanges<'j, RowUpdateJob<'a>>);
 /// The jobs whose rules are not row-wise, and those whose rules are.
 type ByKind<'j, 'a> = (Vec<WithRanges<'j, RowUpdateJob<'a>>>, Vec<Rowwise<'j, 'a>>);
 
-/// Returns the jobs by the kind of their rules.
+/// Separates the jobs by the kind of their rules.
 pub(in crate::cpu) fn by_kind<'j, 'a>(
     jobs: Vec<WithRanges<'j, RowUpdateJob<'a>>>,
 ) -> Result<ByKind<'j, 'a>> {
@@ -90,17 +91,17 @@ impl Job for Rowwise<'_, '_> {
     }
 }
 
-/// Some rows of the gradient, and a stretch of weight and states with all the rows that they belong to.
+/// A range of rows of the gradient, and the range of weight and states that contains these rows.
 pub(in crate::cpu) struct RowwisePiece<'a> {
     rule: UpdateRule,
     dtype: DType,
-    /// Of these rows.
+    /// The row indices of the piece.
     indices: &'a [i64],
-    /// Of all rows of the job.
+    /// The gradient of all rows of the job.
     gradient: Addends<'a>,
-    /// Which row of the gradient the first one is.
+    /// The position in the gradient of the first row.
     first: usize,
-    /// Which row of the weight the stretch begins with.
+    /// The row index with which the range of the weight starts.
     base: usize,
     weight: InOutSlice<'a, u8>,
     master: Option<InOutSlice<'a, u8>>,
@@ -112,14 +113,14 @@ impl Split for RowwisePiece<'_> {
         self.indices.len() * self.gradient.row_len
     }
 
-    /// Cuts between rows, at the first place that is not before the middle.
+    /// Splits between rows, at the first row boundary at or after the middle.
     fn split_at(self, middle: usize) -> (Self, Self) {
         let row_len = self.gradient.row_len;
         let rows = middle.div_ceil(row_len.max(1)).min(self.indices.len());
         let (indices, right_indices) = self.indices.split_at(rows);
         let arithmetic = self.dtype.arithmetic().unwrap_or(self.dtype).size();
         let num_rows = self.weight.len().checked_div(row_len * self.dtype.size()).unwrap_or(0);
-        // The stretch on the left ends where the first row on the right begins.
+        // The left range of the weight ends at the first row of the right piece.
         let end = right_indices.first().and_then(|index| usize::try_from(*index).ok());
         let cut = end.map_or(num_rows, |end| end.saturating_sub(self.base)).min(num_rows);
         let (weight, right_weight) = self.weight.split_at(cut * row_len * self.dtype.size());
@@ -156,7 +157,7 @@ impl RowVisitor for RowwisePiece<'_> {
 }
 
 impl RowwisePiece<'_> {
-    /// Checks that all rows are there, before the first one changes.
+    /// Checks the row indices and the lengths of all memory before the first row changes.
     fn check(&self) -> Result<()> {
         let row_bytes = self.gradient.row_len * self.dtype.size();
         let num_rows = self.weight.len().checked_div(row_bytes).unwrap_or(0);
@@ -210,8 +211,8 @@ impl<'a, A: Real> Rows<'a, A> {
         let row_len = self.gradient.row_len;
         let mut gradients = [A::ZERO; PART];
         let mut buffers = GradientBuffers { sum: SumBuffer::default(), rounded: [0; PART] };
-        // A row shorter than these buffers uses only the beginning of them, so narrow rows stay cheap. The
-        // unused columns would add zeros, which do not change the bits of a sum of squares.
+        // A row shorter than these buffers uses only the start of them, so short rows stay cheap.
+        // The unused columns would add zeros, which do not change the bits of a sum of squares.
         let mut columns = [0.0; COLUMNS];
         let columns = columns.split_at_mut(row_len.min(COLUMNS)).0;
         let mut repeated = [[A::ZERO; PART]; N];
@@ -222,18 +223,19 @@ impl<'a, A: Real> Rows<'a, A> {
             })?;
             #[allow(clippy::cast_precision_loss, reason = "no row has 2^53 elements")]
             let mean = A::from_f64(sum / row_len as f64);
-            let mut of_row = [A::ZERO; N];
-            for (number, state) in of_row.iter_mut().zip(&mut states) {
+            let mut row_states = [A::ZERO; N];
+            for (number, state) in row_states.iter_mut().zip(&mut states) {
                 *number = *state.block(index, index + 1).first().ok_or_else(wrong_state)?;
             }
-            let of_row = R::row_state::<A>(&step, of_row, mean);
-            for ((number, state), repeated) in of_row.iter().zip(&mut states).zip(&mut repeated) {
+            let row_states = R::row_state::<A>(&step, row_states, mean);
+            for ((number, state), repeated) in row_states.iter().zip(&mut states).zip(&mut repeated)
+            {
                 state.block(index, index + 1).fill(*number);
                 repeated.split_at_mut(row_len.min(PART)).0.fill(*number);
             }
             for part in RowParts::new(row * row_len, row_len, row_len) {
                 let gradients = gradients.get_mut(..part.range.len()).unwrap_or_default();
-                // A short row is still there.
+                // The gradient of a short row is still in the buffer.
                 if row_len > PART {
                     (self.sum)(&self.gradient, &part, &mut buffers, gradients)?;
                 }
@@ -249,7 +251,8 @@ impl<'a, A: Real> Rows<'a, A> {
         Ok(())
     }
 
-    /// Returns the sum of the squares of a row.
+    /// Returns the sum of the squares of a row. `gradients` has the last part of the row
+    /// afterwards.
     fn sum_squares(
         &self,
         row: usize,

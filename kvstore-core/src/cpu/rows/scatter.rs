@@ -1,4 +1,4 @@
-//! Whole values: the rows that are there, and 0 between them.
+//! Converts row-sparse values to dense values: copies the stored rows and writes 0 between them.
 
 use super::wrong_rows;
 use crate::backend::RowScatterJob;
@@ -32,7 +32,7 @@ impl Job for RowScatterJob<'_> {
     }
 }
 
-/// Some elements of a whole value, as bytes: 0 is all bits off in every dtype.
+/// A range of elements of a dense value, as bytes. In every dtype, 0 is represented by zero bytes.
 pub(in crate::cpu) struct Scattered<'a> {
     size: usize,
     row_len: usize,
@@ -57,8 +57,10 @@ impl Split for Scattered<'_> {
 impl Scattered<'_> {
     fn run(self) -> Result<()> {
         let (first, end) = (self.start, self.start + self.len());
+        // The number of bytes that are written.
         let mut done = 0;
         let place = |index: i64| Some(usize::try_from(index).ok()? * self.row_len);
+        // Skip the rows that end before the piece.
         let from = self.indices.partition_point(|&index| {
             place(index).is_some_and(|start| start + self.row_len <= first)
         });
@@ -67,7 +69,7 @@ impl Scattered<'_> {
             if start >= end {
                 break;
             }
-            // The part of the row that lies within the piece, in elements of the whole value.
+            // The part of the row that is in the piece, in elements of the dense value.
             let (low, high) = (start.max(first), end.min(start + self.row_len));
             let source = row * self.row_len + (low - start);
             let source = source * self.size..(source + high - low) * self.size;

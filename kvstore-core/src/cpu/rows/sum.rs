@@ -1,4 +1,4 @@
-//! Sums of rows: each the left fold of its sources.
+//! Sums row-sparse values. Each row of the sum is the left fold of its sources.
 
 use super::{AHEAD, RowPart, RowParts, WithRanges, read_ahead, wrong_rows};
 use crate::backend::{RowAddends, RowSource, RowSumJob};
@@ -8,7 +8,7 @@ use crate::cpu::sum::{Add, BLOCK};
 use crate::cpu::threads::{Job, Split};
 use crate::types::{DType, Element, Result, full_types, half_types, integer_types, with_element};
 
-/// What is added up: [`RowAddends`], with the ranges as bytes.
+/// The addends of a sum: [`RowAddends`] with their memory as bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Addends<'a> {
     pub(super) row_len: usize,
@@ -25,7 +25,7 @@ impl<'a> Addends<'a> {
         Self { row_len, starts, sources, full, ranges }
     }
 
-    /// Fails when a source is not there.
+    /// Checks that every source is in the memory of its addend.
     pub(super) fn check(&self, dtype: DType) -> Result<()> {
         let row_bytes = self.row_len * dtype.size();
         let is_there = |source: &RowSource| {
@@ -54,14 +54,15 @@ impl<'a> Addends<'a> {
         self.starts.len().saturating_sub(1)
     }
 
-    /// Reads what a part of a row is the sum of.
+    /// Prefetches the sources of a part of a row.
     pub(super) fn read_ahead<T: Element>(&self, part: &RowPart) {
         for source in self.sources_of(part.row).unwrap_or_default() {
             read_ahead(part, self.part_of::<T>(source, part).unwrap_or_default());
         }
     }
 
-    /// Returns whether each addend's rows are read from first to last, which processors foresee.
+    /// Returns whether the rows of each addend are read in order, so that the hardware prefetcher
+    /// loads them.
     fn are_in_order(&self) -> bool {
         self.full > 0
     }
@@ -102,7 +103,7 @@ impl<'a> Addends<'a> {
         }
     }
 
-    /// Returns the part of a row that a source has.
+    /// Returns the part of a row in a source.
     #[inline]
     fn part_of<T: Element>(&self, source: &RowSource, part: &RowPart) -> Result<&'a [T]> {
         let range = self.ranges.get(source.addend).ok_or_else(wrong_rows)?;
@@ -137,7 +138,7 @@ impl Job for WithRanges<'_, RowSumJob<'_>> {
     }
 }
 
-/// Some elements of a sum of rows.
+/// A range of elements of a sum.
 pub(in crate::cpu) struct RowSums<'a> {
     dtype: DType,
     addends: Addends<'a>,
@@ -177,10 +178,10 @@ impl RowSums<'_> {
     }
 }
 
-/// Element types with their sum of rows.
+/// Element types whose rows can be summed.
 pub(super) trait RowFold: Element {
-    /// Writes the left fold of the addends, each as long as `dst`, to it; after them `+0.0` if that is asked for.
-    /// There is at most a block of elements.
+    /// Writes the left fold of `first` and `addends` to `dst`. With `and_zero`, adds `+0.0` last.
+    /// Every addend is as long as `dst`, at most a block.
     fn fold_rows<'a>(
         dst: &mut [Self],
         first: &[Self],
@@ -190,8 +191,8 @@ pub(super) trait RowFold: Element {
     ) -> Result<()>;
 }
 
-/// Memory for half-precision rows while they are summed in `f32`. A piece of work has one, because rows
-/// are short.
+/// Memory for summing half-precision rows in `f32`. A piece of work reuses one buffer for all of
+/// its rows, because rows are short.
 pub(super) struct SumBuffer {
     sums: [f32; BLOCK],
     addend: [f32; BLOCK],
@@ -236,13 +237,13 @@ fn fold_wide<'a, T: Add>(
     and_zero: bool,
     _buffer: &mut SumBuffer,
 ) -> Result<()> {
-    // Most rows have one or two addends, which are read once.
+    // Most rows have one or two addends. Add the first two in one pass.
     let Some(second) = addends.next().transpose()? else {
         dst.iter_mut().zip(first).for_each(|(sum, value)| *sum = value.add(T::default()));
         return Ok(());
     };
     let pairs = first.iter().zip(second);
-    dst.iter_mut().zip(pairs).for_each(|(sum, (one, other))| *sum = one.add(*other));
+    dst.iter_mut().zip(pairs).for_each(|(sum, (left, right))| *sum = left.add(*right));
     for addend in addends {
         dst.iter_mut().zip(addend?).for_each(|(sum, value)| *sum = sum.add(*value));
     }

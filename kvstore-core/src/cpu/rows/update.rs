@@ -1,4 +1,5 @@
-//! Steps of an optimizer on some rows: the sum of the gradients and the step in one pass over these rows.
+//! Optimizer steps on rows: sums the gradients and steps the weight in one pass over the rows of
+//! the gradient.
 
 use super::sum::{Addends, RowFold, SumBuffer};
 use super::{AHEAD, RowPart, RowParts, WithRanges, read_ahead, wrong_rows};
@@ -28,9 +29,9 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
         let Self { job, ranges } = self;
         let num_elements = job.weight.num_bytes / job.dtype.size();
         let gradient = Addends::new(job.addends, ranges);
-        // What is wrong shows before the first row changes.
+        // Check everything before the first row changes.
         gradient.check(job.dtype)?;
-        // A weight has any number of rows without elements.
+        // If rows have no elements, the length of the weight does not limit the row indices.
         let num_rows = num_elements.checked_div(gradient.row_len).unwrap_or(usize::MAX);
         gradient.check_indices(job.indices, num_rows)?;
         let mut states = [const { None }; MAX_STATES];
@@ -59,19 +60,20 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
     }
 }
 
-/// Some elements of the gradient, and a stretch of weight and states with all those that they belong to.
+/// A range of elements of the gradient, and the range of weight and states that contains the
+/// corresponding elements.
 pub(in crate::cpu) struct RowUpdatePiece<'a> {
     rule: UpdateRule,
     dtype: DType,
     indices: &'a [i64],
     gradient: Addends<'a>,
-    /// How many elements of the gradient there are.
+    /// The number of elements of the gradient.
     len: usize,
     weight: InOutSlice<'a, u8>,
     states: States<'a>,
-    /// Which element of the gradient the first one is.
+    /// The position in the gradient of the first element.
     start: usize,
-    /// Which element of the weight its first one is.
+    /// The position in the complete weight of the first element of `weight`.
     base: usize,
 }
 
@@ -83,6 +85,7 @@ impl Split for RowUpdatePiece<'_> {
     fn split_at(self, middle: usize) -> (Self, Self) {
         let offsets = self.offsets();
         let Self { rule, dtype, indices, gradient, len, weight, states, start, base } = self;
+        // Weight and states are split at the first element of the right half of the gradient.
         let row = (start + middle).checked_div(gradient.row_len).unwrap_or_default();
         let cut = offsets.of(row, start + middle - row * gradient.row_len);
         let cut = cut.unwrap_or(weight.len() / dtype.size());
@@ -162,7 +165,8 @@ pub(super) fn sum_full<A: RowFold>(
     addends.sum_part(part, &mut buffers.sum, dst)
 }
 
-/// Sums a part of a row, rounds the sum as every sum of its dtype is, and converts it.
+/// Sums a part of a row, rounds the sum to half precision like every sum of its dtype, and converts
+/// it to `f32`.
 pub(super) fn sum_half<T: Half + RowFold>(
     addends: &Addends<'_>,
     part: &RowPart,
@@ -176,19 +180,19 @@ pub(super) fn sum_half<T: Half + RowFold>(
     Ok(())
 }
 
-/// Memory for the sum of a part of a row, and for that sum in half precision.
+/// Memory for summing a part of a row, and for the sum in half precision.
 pub(super) struct GradientBuffers {
     pub(super) sum: SumBuffer,
     pub(super) rounded: [u16; BLOCK],
 }
 
-/// The gradient, and how a part of a row of it is made.
+/// The gradient, and the function that sums a part of one of its rows.
 struct Merge<'a, A> {
     addends: Addends<'a>,
     sum: SumPart<'a, A>,
 }
 
-/// Where the elements of the gradient belong.
+/// Maps elements of the gradient to elements of the weight.
 #[derive(Clone, Copy)]
 struct Offsets<'a> {
     indices: &'a [i64],
@@ -198,7 +202,7 @@ struct Offsets<'a> {
 }
 
 impl Offsets<'_> {
-    /// Returns the place of an element of a row; none after the last row.
+    /// Returns the offset in the weight of an element of a row, or `None` after the last row.
     fn of(&self, row: usize, column: usize) -> Option<usize> {
         let index = usize::try_from(*self.indices.get(row)?).ok()?;
         (index * self.row_len + column).checked_sub(self.base)
@@ -216,7 +220,7 @@ struct Update<'a, A, S, const N: usize> {
 }
 
 impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
-    /// Steps `len` elements of the gradient from `start` on.
+    /// Runs the step for `len` elements of the gradient that start at element `start`.
     fn run(mut self, start: usize, len: usize) -> Result<()> {
         if self.states.iter().any(|state| state.len() != self.weight.len()) {
             return Err(wrong_state());
@@ -240,7 +244,7 @@ impl<A: Real, S: Step<A, N>, const N: usize> Update<'_, A, S, N> {
         if first + part.range.len() > self.weight.len() { Err(wrong_rows()) } else { Ok(first) }
     }
 
-    /// Reads what a part of a row is about to change.
+    /// Prefetches the weight and states of a part of a row.
     fn read_ahead(&self, part: &RowPart) -> Result<()> {
         let first = self.place(part)?;
         for slot in std::iter::once(&self.weight).chain(&self.states) {
