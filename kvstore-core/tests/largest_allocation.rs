@@ -71,14 +71,13 @@ fn file(header: &str, num_bytes: usize) -> Vec<u8> {
 /// Returns the header of a checkpoint with the given tensors, keys and rule. `num_bytes` is the
 /// size of the tensors.
 fn header(tensors: &str, num_bytes: usize, keys: &str, rule: &str) -> String {
-    let manifest = format!(
-        r#"{{"version":1,"content":"store","store":"local","compression":null,"keys":[{keys}],"rule":{rule}}}"#
-    );
+    let store = r#""content":"store","store":"local","compression":null"#;
+    let manifest = format!(r#"{{"version":1,{store},"keys":[{keys}],"rule":{rule}}}"#);
     let manifest = manifest.replace('"', "\\\"");
     let end = num_bytes + 4;
-    format!(
-        r#"{{"__metadata__":{{"kvstore":"{manifest}"}},{tensors}"checksum":{{"dtype":"U8","shape":[4],"data_offsets":[{num_bytes},{end}]}}}}"#
-    )
+    let metadata = format!(r#""__metadata__":{{"kvstore":"{manifest}"}}"#);
+    let checksum = format!(r#""dtype":"U8","shape":[4],"data_offsets":[{num_bytes},{end}]"#);
+    format!(r#"{{{metadata},{tensors}"checksum":{{{checksum}}}}}"#)
 }
 
 /// Returns the items of the numbers below `count`, separated by commas.
@@ -101,9 +100,8 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     // Closures for valid records come first. Each file repeats one of them or breaks one.
     let assign = r#""assign""#;
     let key = |number| {
-        format!(
-            r#"{{"key":"{number:x}","dtype":"uint8","shape":[1],"num_rows":null,"num_pushes":0,"state":null,"num_residuals":0}}"#
-        )
+        let spec = r#""dtype":"uint8","shape":[1],"num_rows":null"#;
+        format!(r#"{{"key":"{number:x}",{spec},"num_pushes":0,"state":null,"num_residuals":0}}"#)
     };
     let value = |number: usize| {
         let end = number + 1;
@@ -114,15 +112,18 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let empty =
         |number| format!(r#""{number:x}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#);
     let sgd = |factors: String| {
-        format!(
-            r#"{{"optimizer":{{"name":"sgd","hyper_parameters":{{}},"scheduler":null,"lr_multipliers":{{{factors}}},"wd_multipliers":{{}}}}}}"#
-        )
+        let multipliers = format!(r#""lr_multipliers":{{{factors}}},"wd_multipliers":{{}}"#);
+        let settings = r#""hyper_parameters":{},"scheduler":null"#;
+        format!(r#"{{"optimizer":{{"name":"sgd",{settings},{multipliers}}}}}"#)
     };
     let tensor = |spec: &str| file(&format!(r#"{{"x":{spec}}}"#), 64);
     let text = |texts: String| file(&format!(r#"{{"__metadata__":{{{texts}}}}}"#), 0);
     let keys = list(MANY, key);
     let axes = "1,".repeat(1 << 18);
-    let over = r#""a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]},"#;
+    let over = concat!(
+        r#""a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"#,
+        r#""b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]},"#
+    );
     vec![
         (
             "keys with one byte each",

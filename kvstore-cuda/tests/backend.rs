@@ -174,7 +174,10 @@ fn run(backends: &Backends, steps: &[Action], len: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(200)
+    })]
 
     /// The emulated driver executes queued work as late as possible, and in a random order.
     #[test]

@@ -129,7 +129,10 @@ impl<'a, 'local> Region<'a, 'local> {
     }
 }
 
-native!(fn create(data: java.nio.Buffer, kind: jint, position: jlong, length: jlong, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+native!(fn create(
+    data: java.nio.Buffer, kind: jint, position: jlong, length: jlong, dims: jlong[], dtype: jint,
+    device_kind: jint, device_id: jint
+) -> jlong[]);
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn create<'l>(
     env: &mut Env<'l>,
@@ -162,7 +165,9 @@ fn create<'l>(
     convert::adopt(env, array)
 }
 
-native!(fn assign(array: jlong, data: java.nio.Buffer, kind: jint, position: jlong, length: jlong, dtype: jint));
+native!(fn assign(
+    array: jlong, data: java.nio.Buffer, kind: jint, position: jlong, length: jlong, dtype: jint
+));
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn assign(
     env: &mut Env<'_>,
@@ -191,7 +196,10 @@ fn assign(
     Ok(())
 }
 
-native!(fn read(array: jlong, first: jlong, destination: java.nio.Buffer, kind: jint, position: jlong, length: jlong));
+native!(fn read(
+    array: jlong, first: jlong, destination: java.nio.Buffer, kind: jint, position: jlong,
+    length: jlong
+));
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn read(
     env: &mut Env<'_>,

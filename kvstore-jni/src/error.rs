@@ -91,8 +91,8 @@ fn throw(env: &mut Env<'_>, error: &BridgeError) -> jni::errors::Result<()> {
         return env.throw(throwable);
     }
     if matches!(error, BridgeError::Jni(jni::errors::Error::JniCall(JniError::NoMemory))) {
-        // This is what Java throws for its own arrays. If there is no memory even for this
-        // exception, the JVM uses a preallocated one.
+        // Java throws the same exception for its own arrays. If there is not enough memory even for
+        // this exception, the JVM uses a preallocated one.
         let thrown =
             env.throw_new(jni_str!("java/lang/OutOfMemoryError"), jni_str!("Java heap space"));
         return if env.exception_check() { Ok(()) } else { thrown };

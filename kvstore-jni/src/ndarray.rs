@@ -12,7 +12,9 @@ use crate::error::{Result, ThrowKVStoreException};
 
 natives_of!($ "dev.kvstore.NativeNDArray");
 
-native!(fn full(dims: jlong[], dtype: jint, device_kind: jint, device_id: jint, value: jdouble) -> jlong[]);
+native!(fn full(
+    dims: jlong[], dtype: jint, device_kind: jint, device_id: jint, value: jdouble
+) -> jlong[]);
 fn full<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
@@ -28,7 +30,9 @@ fn full<'l>(
     convert::adopt(env, array)
 }
 
-native!(fn full_long(dims: jlong[], dtype: jint, device_kind: jint, device_id: jint, value: jlong) -> jlong[]);
+native!(fn full_long(
+    dims: jlong[], dtype: jint, device_kind: jint, device_id: jint, value: jlong
+) -> jlong[]);
 fn full_long<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
@@ -50,7 +54,9 @@ fn full_long<'l>(
 /// and the arguments that all these methods have in common, and to the function.
 macro_rules! new_array {
     (fn $name:ident($($data:tt)*) for $array:ident) => {
-        native!(fn $name($($data)*, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+        native!(fn $name(
+            $($data)*, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint
+        ) -> jlong[]);
         fn $name<'l>(
             env: &mut Env<'l>,
             _class: JClass<'_>,
@@ -74,7 +80,9 @@ new_array!(fn from_doubles(data: jdouble[]) for JDoubleArray);
 new_array!(fn from_ints(data: jint[]) for JIntArray);
 new_array!(fn from_longs(data: jlong[]) for JLongArray);
 
-native!(fn from_bytes(data: jbyte[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+native!(fn from_bytes(
+    data: jbyte[], dims: jlong[], dtype: jint, device_kind: jint, device_id: jint
+) -> jlong[]);
 fn from_bytes<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
@@ -91,7 +99,10 @@ fn from_bytes<'l>(
     convert::adopt(env, array)
 }
 
-native!(fn arange(start: jdouble, stop: jdouble, step: jdouble, repeat: jint, dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+native!(fn arange(
+    start: jdouble, stop: jdouble, step: jdouble, repeat: jint, dtype: jint, device_kind: jint,
+    device_id: jint
+) -> jlong[]);
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 #[expect(clippy::similar_names, reason = "these are the usual names of the arguments of `arange`")]
 fn arange<'l>(

@@ -16,7 +16,10 @@ type Strings<'l> = JObjectArray<'l, JString<'l>>;
 
 natives_of!($ "dev.kvstore.NativeOptimizer");
 
-native!(fn create(name: JString, names: JString[], values: jdouble[], schedule: jlong[], lr_keys: JString[], lr_factors: jdouble[], wd_keys: JString[], wd_factors: jdouble[]) -> jlong);
+native!(fn create(
+    name: JString, names: JString[], values: jdouble[], schedule: jlong[], lr_keys: JString[],
+    lr_factors: jdouble[], wd_keys: JString[], wd_factors: jdouble[]
+) -> jlong);
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn create(
     env: &mut Env<'_>,

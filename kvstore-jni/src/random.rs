@@ -17,7 +17,10 @@ fn seed(_env: &mut Env<'_>, _class: JClass<'_>, number: jlong) -> Result<()> {
     Ok(())
 }
 
-native!(fn array(distribution: jint, one: jdouble, other: jdouble, dims: jlong[], dtype: jint, device_kind: jint, device_id: jint) -> jlong[]);
+native!(fn array(
+    distribution: jint, one: jdouble, other: jdouble, dims: jlong[], dtype: jint,
+    device_kind: jint, device_id: jint
+) -> jlong[]);
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn array<'l>(
     env: &mut Env<'l>,

@@ -136,7 +136,10 @@ fn pull_new<'l>(
     convert::adopt_all(env, values)
 }
 
-native!(fn pushpull(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+native!(fn pushpull(
+    store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[],
+    priority: jint
+));
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn pushpull(
     env: &mut Env<'_>,
@@ -154,7 +157,10 @@ fn pushpull(
     Ok(convert::store(store)?.pushpull_values(values, outs, priority)?)
 }
 
-native!(fn broadcast(store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[], priority: jint));
+native!(fn broadcast(
+    store: jlong, value_keys: JString[], values: jlong[], out_keys: JString[], outs: jlong[],
+    priority: jint
+));
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
 fn broadcast(
     env: &mut Env<'_>,

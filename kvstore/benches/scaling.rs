@@ -1,5 +1,5 @@
-//! How does a push grow with the number of keys, of values and of elements? `scripts/charts.py` draws
-//! the results.
+//! Measures how the time of a push grows with the number of keys, values and elements.
+//! `scripts/charts.py` draws the results.
 
 #![allow(
     clippy::disallowed_macros,
@@ -18,8 +18,8 @@ use criterion::{
 };
 use kvstore::{DType, Key, NDArray, OnExisting, Pairs, create};
 
-/// Pushes `num_values` arrays of `len` elements to each of `num_keys` keys. `parameter` is the number
-/// that varies.
+/// Pushes `num_values` arrays of `len` elements to each of `num_keys` keys. `parameter` is the
+/// number that varies.
 fn push(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,

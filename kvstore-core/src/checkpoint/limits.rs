@@ -99,7 +99,8 @@ fn too_long(what: &str, text: &[u8]) -> String {
     let start = String::from_utf8_lossy(text.get(..4 * NUM_QUOTED).unwrap_or(text));
     let start: String = start.chars().take(NUM_QUOTED).collect();
     format!(
-        "{what} that begins with `{start}` has a length of {} bytes, at most {MAX_TEXT_BYTES} may be",
+        "{what} that begins with `{start}` has a length of {} bytes, at most {MAX_TEXT_BYTES} may \
+         be",
         text.len()
     )
 }

@@ -117,7 +117,8 @@ pub(super) use with_binary;
 macro_rules! with_unary {
     ($op:expr, $T:ty, $f:ident => $body:expr) => {
         with_unary!(@ $op, $T, $f => $body,
-            Negate Abs Sign Square Sqrt Rsqrt Exp Log Sin Cos Tanh Sigmoid Relu Ceil Floor Round Rint Fix)
+            Negate Abs Sign Square Sqrt Rsqrt Exp Log Sin Cos Tanh Sigmoid Relu Ceil Floor Round
+            Rint Fix)
     };
     (@ $op:expr, $T:ty, $f:ident => $body:expr, $($name:ident)*) => {
         match $op {

@@ -11,7 +11,7 @@ use super::threads::{Split, Workers};
 use crate::backend::{Check, MatmulSize, Span, SpanMut};
 use crate::types::{Element, Error, Result};
 
-/// The number of rows per block of the product. It is fixed, so that the bits do not depend on the
+/// The row count of a block of the product. It is fixed, so that the bits do not depend on the
 /// number of threads.
 const ROWS: usize = 64;
 /// The maximum number of multiplications between two checks. They take about 0.1 s. A block of 64
@@ -97,8 +97,8 @@ impl Stop<'_> {
     }
 }
 
-/// Some rows of a product. Its length is the number of rows times the work per row, so that each
-/// piece is worth a thread.
+/// Some rows of a product. Its length is the row count times the work per row, so that each piece
+/// is worth a thread.
 struct Product<'a, T> {
     lhs: ArrayView2<'a, T>,
     dst: ArrayViewMut2<'a, T>,

@@ -149,7 +149,11 @@ macro_rules! lane {
                 while index < 256 * 4 {
                     let (byte, digit) = (index / 4, index % 4);
                     let code = byte >> (6 - 2 * digit) & 3;
-                    table[byte][digit] = if code == 3 { 1.0 } else if code == 2 { -1.0 } else { 0.0 };
+                    table[byte][digit] = match code {
+                        3 => 1.0,
+                        2 => -1.0,
+                        _ => 0.0,
+                    };
                     index += 1;
                 }
                 table
@@ -165,7 +169,12 @@ macro_rules! lane {
                 table
             };
 
-            fn two_bits(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]) {
+            fn two_bits(
+                gradient: &[Self],
+                residual: &mut [Self],
+                threshold: Self,
+                codes: &mut [u8],
+            ) {
                 let all_if = |is_set| $Bits::from(is_set).wrapping_neg();
                 quantize::<_, _, { 4 * $bytes }, $bytes>(gradient, residual, codes, |sum, place| {
                     let (above, below) = (all_if(sum >= threshold), all_if(sum <= -threshold));
@@ -174,7 +183,12 @@ macro_rules! lane {
                 });
             }
 
-            fn one_bit(gradient: &[Self], residual: &mut [Self], threshold: Self, codes: &mut [u8]) {
+            fn one_bit(
+                gradient: &[Self],
+                residual: &mut [Self],
+                threshold: Self,
+                codes: &mut [u8],
+            ) {
                 const MINUS_ONE: $Bits = $Float::to_bits(-1.0);
                 const DIFFERENCE: $Bits = $Float::to_bits(1.0) ^ MINUS_ONE;
                 quantize::<_, _, { 8 * $bytes }, $bytes>(gradient, residual, codes, |sum, place| {

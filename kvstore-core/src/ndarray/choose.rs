@@ -12,7 +12,7 @@ impl NDArray {
     /// # Errors
     /// - [`Error::InvalidArgument`] if this array does not have two axes.
     /// - [`Error::InvalidArgument`] if a column index is out of range or not an integer.
-    /// - [`Error::LengthMismatch`] if the number of column indices is not the number of rows.
+    /// - [`Error::LengthMismatch`] if `columns` does not have one index for each row.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn choose_elements(&self, columns: &Self) -> Result<Self> {
         let matrix = self.tensor();

@@ -6,8 +6,8 @@ use super::step::{Real, Step, scalars};
 
 /// LAMB: Adam with weight decay that scales the step of each key by the norm of the weight.
 ///
-/// With `q = clip(rescale * gradient)`, update number `t` and Euclidean norms over all elements of a
-/// key:
+/// With `q = clip(rescale * gradient)`, update number `t` and Euclidean norms over all elements of
+/// a key:
 /// - `m = beta1 * m + (1 - beta1) * q`
 /// - `v = beta2 * v + (1 - beta2) * q^2`
 /// - `u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + wd * w`

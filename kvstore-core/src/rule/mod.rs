@@ -62,7 +62,10 @@ pub trait RuleVisitor {
 
 /// Declares every optimizer and every formula, by file.
 macro_rules! optimizers {
-    ($($file:ident: $($definition:ident)+ => $($Name:ident<$N:literal> $($lazy:ident)? $([$norms:ident])? $({$rows:ident})?),+;)+) => {
+    ($(
+        $file:ident: $($definition:ident)+ =>
+        $($Name:ident<$N:literal> $($lazy:ident)? $([$norms:ident])? $({$rows:ident})?),+;
+    )+) => {
         /// The structs with the scalars of each formula.
         pub(crate) mod formulas {
             $(pub use super::$file::{$($Name),+};)+
@@ -115,8 +118,8 @@ macro_rules! rules {
             }
 
             is_one_of! {
-                /// Returns whether the state belongs to rows. Such a rule always steps by rows: with
-                /// a dense gradient, all of them.
+                /// Returns whether the rule has one state per row. Such a rule always steps by
+                /// rows: with a dense gradient, it steps all rows.
                 is_rowwise: $($($rows $Name,)?)+
             }
 
@@ -169,8 +172,9 @@ macro_rules! rules {
     };
 }
 
-/// Declares a method of [`UpdateRule`] that visits only these formulas. The word before a formula is
-/// the one of its line in `optimizers!`: a caller selects the formulas by repeating over the word.
+/// Declares a method of [`UpdateRule`] that visits only these formulas. The word before a formula
+/// is the optional word of its line in `optimizers!`. A caller selects the formulas that have the
+/// word by repeating over it.
 macro_rules! visit_some {
     (
         $(#[$doc:meta])*
@@ -186,8 +190,8 @@ macro_rules! visit_some {
     };
 }
 
-/// Declares a method of [`UpdateRule`] that returns whether the rule has one of these formulas. They
-/// are selected as for `visit_some!`.
+/// Declares a method of [`UpdateRule`] that returns whether the rule has one of these formulas.
+/// They are selected as for `visit_some!`.
 macro_rules! is_one_of {
     ($(#[$doc:meta])* $is:ident: $($word:ident $Name:ident,)+) => {
         $(#[$doc])*

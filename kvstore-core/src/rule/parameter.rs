@@ -115,8 +115,8 @@ pub(crate) const LAZY_UPDATE: Parameter = Parameter::new(
     "lazy_update",
     1.0,
     Domain::Flag,
-    "Whether a row-sparse gradient changes only its own rows of weight and state; otherwise missing \
-     rows count as 0",
+    "Whether a row-sparse gradient changes only its own rows of weight and state; otherwise \
+     missing rows count as 0",
 );
 
 /// Whether weight decay is decoupled from the gradient.

@@ -113,7 +113,7 @@ impl LocalStore {
     /// - [`Error::KeyNotFound`] if a key is not initialised.
     /// - [`Error::SpecMismatch`] if a shape or dtype differs from the stored one.
     /// - [`Error::Poisoned`] if an earlier update of a key panicked.
-    /// - [`Error::OutOfMemory`] if there is no memory for the copy of a value that is shared with a
+    /// - [`Error::OutOfMemory`] if there is not enough memory to copy a value that is shared with a
     ///   snapshot or a pulled tensor. Earlier keys then have their new rows.
     pub fn set_rows(&self, keys: &[Key], rows: &[RowSparse]) -> Result<()> {
         let _gate = self.enter("set_rows")?;

@@ -53,7 +53,7 @@ pub(crate) struct ActiveOptimizer {
 }
 
 /// Identifies one call that set an optimizer. Changing hyper-parameters does not change it. The
-/// default value stands for no optimizer.
+/// default value means that no optimizer is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunId(u64);
 

@@ -475,8 +475,8 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Runs the optimizer step of each key. The sum of the key's values is the gradient. If the stored
-    /// values are parts, `complete` completes their norms.
+    /// Runs the optimizer step of each key. The sum of the key's values is the gradient. If the
+    /// stored values are parts, `complete` completes their norms.
     pub(crate) fn step(
         mut self,
         running: &ActiveOptimizer,

@@ -78,7 +78,7 @@ impl Tensor {
     ///
     /// # Errors
     /// - [`Error::Unsupported`] if the host cannot access the device's memory.
-    /// - [`Error::OutOfMemory`] if there is no memory for the copy.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the copy.
     pub fn host_bytes_mut(&mut self) -> Result<&mut [u8]> {
         if !self.may_write() {
             *self = self.duplicate()?;
@@ -107,7 +107,7 @@ impl Tensor {
     /// memory.
     ///
     /// # Errors
-    /// - [`Error::OutOfMemory`] if there is no memory for the copy.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for the copy.
     pub fn seen_bytes(&self) -> Result<Cow<'_, [u8]>> {
         match self.host_bytes() {
             Ok(bytes) => Ok(Cow::Borrowed(bytes)),

@@ -69,7 +69,7 @@ pub struct RowUpdateArgs<'a> {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowCut {
-    /// The number of rows.
+    /// The row count.
     pub num_rows: u64,
     /// The number of units in a row. A thread loads one unit at a time.
     pub num_units: u64,
@@ -126,7 +126,7 @@ pub struct RowScatterJob {
     pub dst: Address,
     /// The position of the row indices in the list of addends.
     pub first_index: u32,
-    /// The number of rows.
+    /// The count of row indices.
     pub num_indices: u32,
 }
 

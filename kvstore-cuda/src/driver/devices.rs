@@ -78,7 +78,10 @@ impl Devices {
             for peer in self.open() {
                 let enabled = card.enable_peer(peer).and_then(|()| peer.enable_peer(&card));
                 if let Err(error) = enabled {
-                    tracing::warn!(%error, "no peer access between two devices: copies go through the host");
+                    tracing::warn!(
+                        %error,
+                        "no peer access between two devices: copies go through the host"
+                    );
                 }
             }
             // This thread holds the lock, so no other thread has set the card.

@@ -158,8 +158,8 @@ impl Memory {
             return;
         }
         drop(free);
-        // There is no memory for the list, so free the block. Ignores errors of earlier work, which
-        // other calls report.
+        // There is not enough memory for the list, so free the block. Ignores errors of earlier
+        // work, which other calls report.
         // SAFETY: the caller was the last owner.
         let _ = unsafe { card.free(address) };
     }
@@ -280,7 +280,10 @@ impl Drop for CudaStorage {
                 // The owner may reuse the memory in any stream, so wait for this device's work
                 // first.
                 if let Err(error) = self.card.synchronize() {
-                    tracing::warn!(%error, "memory of another library is leaked: work may still use it");
+                    tracing::warn!(
+                        %error,
+                        "memory of another library is leaked: work may still use it"
+                    );
                     #[expect(
                         clippy::disallowed_methods,
                         reason = "leaks memory that may still be in use"

@@ -47,7 +47,9 @@ proptest! {
         let mut memory = Vec::new();
         for case in cases {
             let content = bytes(case.len * usize::try_from(size)?, case.seed);
-            let place = |content: &[u8], beyond: usize| Memory::new(content, (beyond << log_size) % 16);
+            let place = |content: &[u8], beyond: usize| {
+                Memory::new(content, (beyond << log_size) % 16)
+            };
             let mut one = place(&content, case.beyond[0]);
             let blank = vec![0; content.len()];
             let mut others: Vec<_> =

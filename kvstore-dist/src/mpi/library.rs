@@ -11,7 +11,7 @@ use super::abi::{Abi, version_of};
 use super::functions::{Mpi, bind};
 use super::launcher::{Family, Launcher};
 
-/// File names of libraries by interface. A number in the name stands for a stable interface. The
+/// File names of libraries by interface. A number in the name identifies a stable interface. The
 /// interface is checked again after the library has been opened.
 const OPEN_MPI: &[&str] = &["libmpi.so.40", "libmpi.40.dylib"];
 const MPICH: &[&str] = &["libmpich.so.12", "libmpi.so.12", "libmpi.12.dylib"];

@@ -348,8 +348,8 @@ mod tests {
         }
     }
 
-    /// Passes a buffer to a library in a call that ends with a fault.
-    fn lend(
+    /// Makes a call that receives into a buffer and ends with a fault.
+    fn receive_and_fail(
         mpi: &'static Slow,
         act: impl FnOnce(&mut Transfers<'_>, BufferId) -> Result<(), Fault>,
     ) {
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn a_buffer_is_kept_while_mpi_may_write_to_it() {
         static MPI: Slow = Slow::new();
-        lend(&MPI, |_, _| Ok(()));
+        receive_and_fail(&MPI, |_, _| Ok(()));
         let mut kept = ABANDONED.lock().unwrap();
         let lent = MPI.lent.load(Ordering::Relaxed);
         let found = kept.iter_mut().find(|buffer| buffer.start == lent).unwrap();
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn a_buffer_is_kept_if_the_next_message_cannot_start() {
         static MPI: Slow = Slow::new();
-        lend(&MPI, |transfers, buffer_id| transfers.send(1, buffer_id, 0..8));
+        receive_and_fail(&MPI, |transfers, buffer_id| transfers.send(1, buffer_id, 0..8));
     }
 
     #[test]

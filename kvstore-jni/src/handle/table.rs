@@ -26,7 +26,7 @@ impl<T> HandleTable<T> {
     ///
     /// # Errors
     /// - [`Error::Internal`] if there are already 2^32 objects.
-    /// - [`Error::OutOfMemory`] if there is no memory for another handle.
+    /// - [`Error::OutOfMemory`] if there is not enough memory for another handle.
     pub(crate) fn insert(&self, value: T) -> Result<i64, Error> {
         let value = Arc::new(value);
         let inserted = self.write().insert(value);

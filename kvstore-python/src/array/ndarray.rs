@@ -392,7 +392,10 @@ impl PyArray {
     /// With ``copy=False``, the value is shared read-only, and only consumers that support versions
     /// of the protocol can import it. Some libraries ignore the read-only flag: PyTorch lets a
     /// program write to the tensor. Do not write to it, because the memory is shared.
-    #[pyo3(name = "__dlpack__", signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    #[pyo3(
+        name = "__dlpack__",
+        signature = (*, stream = None, max_version = None, dl_device = None, copy = None)
+    )]
     fn to_dlpack<'py>(
         &self,
         py: Python<'py>,

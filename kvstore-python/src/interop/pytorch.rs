@@ -59,8 +59,8 @@ pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()>
 
 /// Advice about sparse tensors, which have no dense memory, for error messages.
 pub(crate) const ROWS_OF_SPARSE: &str = ": pass a row-sparse gradient as `t = t.coalesce()` and \
-    `nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape), dtype=..)`, any other \
-    sparse tensor as `t.to_dense()`";
+    `nd.sparse.row_sparse_array((t.values(), t.indices()[0]), shape=tuple(t.shape), dtype=..)`, \
+    any other sparse tensor as `t.to_dense()`";
 
 /// Returns the layout of a sparse tensor, ready for a message, or `None` for a dense tensor.
 ///

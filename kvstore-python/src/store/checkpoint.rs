@@ -13,7 +13,7 @@ use crate::interpreter::error::{detached, to_python};
 /// The longest delay of a signal handler.
 const STEP: Duration = Duration::from_millis(50);
 
-/// A checkpoint that is being written while the store goes on.
+/// A checkpoint that is written in the background while the store remains usable.
 ///
 /// If the program does not call ``wait``, the store's ``close`` and the end of the program wait,
 /// and raise an error that ``wait`` has not raised. A program that ends by ``os._exit``, or is

@@ -106,7 +106,7 @@ impl Iterator for RowParts {
     }
 }
 
-/// The number of rows to prefetch before they are processed. The rows of a large value are far
+/// How many rows to prefetch before they are processed. The rows of a large value are far
 /// apart in memory, and waiting for each of them in turn would dominate the run time.
 const AHEAD: usize = 16;
 /// The number of bytes to prefetch at the start of a row. The hardware prefetcher loads the rest.
