@@ -190,6 +190,7 @@ fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
         let KeyStats { key, spec, num_pushes, state_bytes, .. } = stats;
         format!("`{key}` {spec} after {num_pushes} pushes with {state_bytes} bytes of state")
     };
+    // These are the values that the fingerprint hashes, so every difference is shown.
     let file = match snapshot.checksum() {
         Some(checksum) => format!("a file with checksum {checksum:08x}"),
         None => "no file".to_owned(),

@@ -166,6 +166,7 @@ impl Terms {
     /// - Those of [`Compression::new`] and [`Optimizer::from_json`].
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let strange = || Error::Internal(format!("a configuration of another version: {text}"));
+        // The policy is last, so that its JSON may contain line breaks.
         let [generation, compression, clip, policy] =
             *text.splitn(4, '\n').collect::<Vec<_>>().as_slice()
         else {

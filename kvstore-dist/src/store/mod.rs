@@ -395,6 +395,7 @@ impl KvStore for DistStore {
         let shared =
             SharedSnapshot { taken: SnapshotSlot::new(own), why_not, reasons: Mutex::default() };
         let shared = Arc::new(shared);
+        // A failure of the call must not hide why this rank has no snapshot.
         if let Err(failure) =
             self.call_collectively("restore", Operation::Share(Arc::clone(&shared)))
         {

@@ -17,6 +17,7 @@ use super::wire::{Wire, lost};
 fn adopt(wire: &Wire<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>> {
     let first = configs.first().copied().unwrap_or_default();
     let (agreed, terms) = stores.config().agreed().clone();
+    // Every rank must have the configuration of rank 0 or the last agreed one.
     if configs.iter().any(|config| *config != first && *config != agreed) {
         let own = stores.config().describe();
         let difference = describe_terms(wire, &own)?;
@@ -26,6 +27,8 @@ fn adopt(wire: &Wire<'_>, stores: &Stores, configs: &[u64]) -> Result<Result<()>
     }
     let own = stores.config().to_text()?;
     let text = wire.bytes_of(0, own.as_bytes())?;
+    // The transition starts from the agreed settings, which are the same on all ranks. So all ranks
+    // get the same result.
     let found = Terms::from_text(&String::from_utf8_lossy(&text));
     let found = found.and_then(|found| Ok((terms.transition_to(&found)?, found)));
     let (transition, found) = match found {

@@ -290,6 +290,7 @@ impl Stores {
     pub(crate) fn push(&self, wire: &Wire<'_>, keys: &[Key], sums: &[Value]) -> Result<()> {
         let config = Terms::clone(&self.config());
         let partitions = self.partitions(keys, config.policy.unit())?;
+        // Dense and row-sparse sums are sent in different messages.
         let (mut dense, mut rows) = (Vec::new(), Vec::new());
         for ((key, partition), sum) in keys.iter().zip(&partitions).zip(sums) {
             match sum.rows() {
@@ -451,6 +452,8 @@ impl Stores {
 ///   different values.
 pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
     let place = |failed: &Key| keys.iter().position(|key| key == failed).unwrap_or(keys.len());
+    // Encode the result as a number: 0 for success, 1 + the position of the failed key, or a larger
+    // number for other errors.
     let end = match &own {
         Ok(()) => 0,
         Err(Error::Updater { key, .. }) => 1 + place(key),

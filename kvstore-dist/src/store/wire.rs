@@ -340,6 +340,7 @@ impl Wire<'_> {
         let mut tensors = fallible::filled(None, values.len())?;
         for message in messages(1, values.iter().map(|value| dense_bytes(value.spec())))? {
             let values = || of(&message, values);
+            // A single value is sent from and received into its tensor, to avoid copies.
             if let [index] = message[..] {
                 let value = values().next().ok_or_else(lost)?;
                 let tensor = if is_root {

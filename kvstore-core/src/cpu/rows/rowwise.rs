@@ -59,6 +59,8 @@ impl Job for Rowwise<'_, '_> {
         let WithRanges { job, ranges } = &mut self.0;
         let gradient = Addends::new(job.addends, ranges);
         gradient.check(job.dtype)?;
+        // The first state of a half-precision weight is its master copy. It has one number per
+        // element, unlike the other states, which have one per row.
         let has_master = job.dtype.is_half();
         let mut memory = job.states.iter_mut().flatten();
         let open = |span| bytes_mut(span).map(InOutSlice::InPlace);
@@ -273,6 +275,7 @@ impl<'a, A: Real> Rows<'a, A> {
                     *sum += number * number;
                 }
             }
+            // Blocks and columns are those of `norm`, so that every backend adds in the same order.
             let end = part.column + gradients.len();
             if end.is_multiple_of(BLOCK) || end == row_len {
                 blocks.push(add_in_pairs(columns));

@@ -76,6 +76,7 @@ impl<'a> Addends<'a> {
         dst: &mut [T],
     ) -> Result<()> {
         let sources = self.sources_of(part.row)?;
+        // An addend that lacks the row adds zeros, which turns -0.0 into +0.0.
         let and_zero = sources.len() < self.full;
         let Some((first, rest)) = sources.split_first() else {
             dst.fill(T::default());
