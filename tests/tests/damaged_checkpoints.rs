@@ -88,7 +88,7 @@ fn headers_are_checked() {
         ("`value/rows` is missing", |_, it| it["keys"][2]["num_rows"] = json!(null)),
         ("`row_indices/rows`: [2] i64", |_, it| it["keys"][2]["num_rows"] = json!(3)),
         ("row index 3 is out of range for shape [3, 3]", |_, it| {
-            it["keys"][2]["shape"] = json!([3, 3])
+            it["keys"][2]["shape"] = json!([3, 3]);
         }),
         ("unknown dtype `float8`", |_, it| it["keys"][1]["dtype"] = json!("float8")),
         ("expected [2] i64", |_, it| it["keys"][1]["dtype"] = json!("int64")),
