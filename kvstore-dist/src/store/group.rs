@@ -252,9 +252,9 @@ impl LastCalls for Shared {
             );
             return Err(Error::InvalidArgument(text));
         }
-        let stands_still = self.timeout().saturating_mul(2);
+        let stall_limit = self.timeout().saturating_mul(2);
         let mut queue = self.queue();
-        let was_told = queue.fault.is_some();
+        let was_reported = queue.fault.is_some();
         queue.is_closed = true;
         self.changed.notify_all();
         let (mut since, mut rounds) = (Instant::now(), self.num_rounds.load(Ordering::Relaxed));
@@ -263,7 +263,7 @@ impl LastCalls for Shared {
             if now != rounds {
                 (since, rounds) = (Instant::now(), now);
             }
-            let left = wait.left().min(stands_still.saturating_sub(since.elapsed()));
+            let left = wait.left().min(stall_limit.saturating_sub(since.elapsed()));
             if left.is_zero() {
                 let (subject, queued) = (wait.subject(), queue.items.len());
                 let text = format!(
@@ -277,7 +277,7 @@ impl LastCalls for Shared {
         match &queue.fault {
             Some(Error::Closed { .. }) | None => Ok(()),
             // Earlier calls have already returned this error.
-            Some(_) if was_told => Ok(()),
+            Some(_) if was_reported => Ok(()),
             Some(fault) => Err(fault.duplicate()),
         }
     }
@@ -358,15 +358,15 @@ impl Shared {
             words.extend([fingerprint, stores.config().fingerprint()?]);
         }
         words.extend(std::iter::repeat_n(0, 1 + WINDOW * WORDS - words.len()));
-        let mut told = Slices::with_counts(&fallible::filled(8 * words.len(), size)?)?;
-        let own = told.slice_mut(collective.rank());
+        let mut ready_words = Slices::with_counts(&fallible::filled(8 * words.len(), size)?)?;
+        let own = ready_words.slice_mut(collective.rank());
         for (to, word) in own.as_chunks_mut().0.iter_mut().zip(&words) {
             *to = word.to_le_bytes();
         }
-        collective.all_gather(from_mut(&mut told), &Wait::new(&subject, self.timeout()))?;
+        collective.all_gather(from_mut(&mut ready_words), &Wait::new(&subject, self.timeout()))?;
         self.num_rounds.fetch_add(1, Ordering::Relaxed);
         let word = |rank: usize, index: usize| {
-            told.slice(rank).get(8 * index..).and_then(read_u64).unwrap_or_default()
+            ready_words.slice(rank).get(8 * index..).and_then(read_u64).unwrap_or_default()
         };
         let fingerprint = |rank: usize, index: usize| word(rank, 1 + WORDS * index);
         let num_ready = (0..size).map(|rank| word(rank, 0)).min().unwrap_or_default();

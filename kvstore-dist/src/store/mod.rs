@@ -51,7 +51,7 @@ pub struct DistStore {
     waits_at_exit: Mutex<bool>,
 }
 
-/// The pushes whose results no caller has received yet.
+/// The pushes that pulls and barriers wait for.
 #[derive(Debug, Default)]
 struct Pending {
     last: HashMap<Key, Arc<Ticket>>,
@@ -86,7 +86,7 @@ impl Pending {
     }
 
     /// Removes a push whose result the caller has received.
-    fn told(&mut self, keys: &[Key], ticket: &Arc<Ticket>) {
+    fn remove_reported(&mut self, keys: &[Key], ticket: &Arc<Ticket>) {
         // It is usually the last one, so search from the end.
         if let Some(index) = self.all.iter().rposition(|other| Arc::ptr_eq(other, ticket)) {
             self.all.remove(index);
@@ -98,8 +98,8 @@ impl Pending {
         }
     }
 
-    /// Removes the results of earlier pushes to these keys, because the keys have been initialised
-    /// again or removed.
+    /// Removes the finished pushes to these keys, because the keys have been initialised again or
+    /// removed.
     fn forget(&mut self, keys: &[Key]) {
         for key in keys {
             if self.last.get(key).is_some_and(|ticket| ticket.has_failed().is_some()) {
@@ -108,7 +108,7 @@ impl Pending {
         }
     }
 
-    /// Removes the results of earlier pushes to every key.
+    /// Removes the finished pushes to every key.
     fn forget_all(&mut self) {
         self.last.retain(|_, ticket| ticket.has_failed().is_none());
     }
@@ -279,7 +279,7 @@ impl KvStore for DistStore {
         // the error on different ranks.
         if matches!(stores.config().policy, Policy::Updater) {
             let result = ticket.wait();
-            self.pending().told(pushed, &ticket);
+            self.pending().remove_reported(pushed, &ticket);
             return result;
         }
         Ok(())
@@ -486,7 +486,7 @@ fn noted(error: Error, note: &str) -> Error {
         Error::Backend { device, operation, source } => {
             Error::Backend { device, operation, source: format!("{source}; {note}").into() }
         }
-        // The other kinds have no text for the note.
+        // The other kinds have no field for the note.
         other => {
             tracing::error!(error = other.chain(), note, "a call failed on several ranks");
             other
