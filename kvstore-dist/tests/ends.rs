@@ -282,7 +282,7 @@ impl Collective for EndingMember {
     }
 
     fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
-        assert!(!self.panics, "as it was told");
+        assert!(!self.panics, "panics as requested");
         self.member.all_gather(slices, wait)
     }
 

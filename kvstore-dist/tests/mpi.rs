@@ -69,7 +69,7 @@ const PROGRAMS: [(&str, fn()); 13] = [
         );
         let again = MpiCollective::open(&options(), &wait).unwrap_err();
         assert!(again.to_string().contains("was not initialised within 2s"), "{again}");
-        println!("told of the absent rank");
+        println!("the absent rank was reported");
         #[expect(clippy::disallowed_methods, reason = "a thread still waits in the MPI library")]
         std::process::exit(1);
     }),
@@ -177,7 +177,7 @@ fn opening_mpi_times_out_if_a_rank_does_not_open_it() {
     for mpi in [OPEN_MPI, MPICH] {
         let Some(job) = mpi.job(2, "absent") else { continue };
         job.fails();
-        assert!(job.text().contains("told of the absent rank"), "{}", job.text());
+        assert!(job.text().contains("the absent rank was reported"), "{}", job.text());
     }
 }
 

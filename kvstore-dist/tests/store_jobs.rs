@@ -274,8 +274,8 @@ fn other_ranks_report_key_and_round_of_a_stopped_rank() {
         let environment = [(FOLDER, folder.path().to_str().expect("a path of letters"))];
         let Some(job) = mpi.job_with(num_ranks, "frozen", &environment) else { continue };
         job.is_ended(&mpi);
-        let num_told = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(num_told, num_ranks - 1, "{}", job.text());
+        let num_reports = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(num_reports, num_ranks - 1, "{}", job.text());
         let text = job.text();
         let id = text.split(FROZEN).nth(1).and_then(|rest| rest.lines().next()).expect("a number");
         // The stopped process must not survive the job. It may remain as a zombie (Z) if its parent

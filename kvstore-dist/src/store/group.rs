@@ -446,7 +446,7 @@ impl Shared {
             && is_closed
         {
             let (call, error) = (subject_of(calls), error.chain());
-            tracing::error!(call, error, "what was queued is lost at the end of the process");
+            tracing::error!(call, error, "a queued call failed while the process exits");
         }
         let mut result = Some(result);
         for call in calls {

@@ -408,7 +408,7 @@ impl KvStore for DistStore {
         let others = shared.reasons.lock().unwrap_or_else(PoisonError::into_inner);
         taken.ok_or_else(|| {
             let lost = || Error::Internal("a snapshot that is gone".to_owned());
-            nobody_has_it(error.unwrap_or_else(lost), self.stores.collective.rank(), &others)
+            with_reasons(error.unwrap_or_else(lost), self.stores.collective.rank(), &others)
         })
     }
 
@@ -456,7 +456,7 @@ impl WorkerGroup for DistStore {
 }
 
 /// Returns the error of this rank, with the reasons of the other ranks.
-fn nobody_has_it(error: Error, own: usize, reasons: &[String]) -> Error {
+fn with_reasons(error: Error, own: usize, reasons: &[String]) -> Error {
     let others = reasons.iter().enumerate().filter(|(rank, _)| *rank != own);
     let others: Vec<String> =
         others.map(|(rank, reason)| format!("rank {rank}: {reason}")).collect();
@@ -501,7 +501,7 @@ impl Drop for DistStore {
             && !std::thread::panicking()
             && let Err(error) = self.barrier()
         {
-            tracing::warn!(%error, "a store is closed without the other ranks");
+            tracing::warn!(%error, "the barrier before closing a store failed");
         }
     }
 }
