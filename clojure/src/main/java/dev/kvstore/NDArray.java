@@ -330,10 +330,7 @@ public final class NDArray
             byte[] littleEndian, Shape shape, DType dtype, Context context) {
         requireNonNull(littleEndian, "littleEndian");
         return create(littleEndian.length, shape, dtype, context, () -> NativeNDArray.fromBytes(
-                littleEndian,
-                shape.dimensions(),
-                dtype.code(),
-                context.kind(),
+                littleEndian, shape.dimensions(), dtype.code(), context.kind(),
                 context.deviceId()));
     }
 
@@ -365,8 +362,7 @@ public final class NDArray
      * @param axis the dimension along which the arrays are joined
      * @return a new array
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if there are no arrays or no such axis
-     * @throws KVStoreException with {@code SPEC_MISMATCH} if another dimension, type or device
-     *     differs
+     * @throws KVStoreException with {@code SPEC_MISMATCH} if types, devices or other sizes differ
      */
     public static NDArray concatenate(List<NDArray> arrays, int axis) {
         requireNonNull(arrays, "arrays");
@@ -377,10 +373,9 @@ public final class NDArray
         }
         Context context = parts.length == 0 ? Context.cpu() : parts[0].context;
         try {
-            return adopt(
-                    allocate(context, numBytes,
-                            () -> NativeNDArray.concatenate(handles(parts), axis)),
-                    parts);
+            long[] joined = allocate(
+                    context, numBytes, () -> NativeNDArray.concatenate(handles(parts), axis));
+            return adopt(joined, parts);
         } finally {
             Reference.reachabilityFence(parts);
         }
