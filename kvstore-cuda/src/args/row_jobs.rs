@@ -344,7 +344,7 @@ fn are_rows(indices: &[i64], num_rows: usize) -> bool {
 }
 
 fn wrong_rows() -> Error {
-    Error::Internal("rows that do not lie within their value".to_owned())
+    Error::Internal("row indices outside of their value".to_owned())
 }
 
 fn wrong_states() -> Error {

@@ -49,7 +49,7 @@ impl Block {
 }
 
 fn shared() -> Error {
-    Error::Internal("memory of the host that somebody shares".to_owned())
+    Error::Internal("host memory has another reference".to_owned())
 }
 
 /// Returns the destination of an operation.

@@ -394,5 +394,5 @@ fn unseen() -> Error {
 }
 
 pub(crate) fn no_float(dtype: DType) -> Error {
-    Error::Internal(format!("{dtype} is no type of weights and gradients"))
+    Error::Internal(format!("weights and gradients cannot have the dtype {dtype}"))
 }

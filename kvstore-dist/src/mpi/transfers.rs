@@ -133,7 +133,7 @@ impl<'a> Transfers<'a> {
         range: Range<usize>,
     ) -> Result<(), Fault> {
         let memory = &self.buffers[buffer_id.0].memory;
-        assert!(matches!(memory, Memory::Owned(_)), "nobody reads what is written");
+        assert!(matches!(memory, Memory::Owned(_)), "the receive buffer has another reference");
         for piece in pieces(range, self.max_message) {
             let (start, num_bytes) = self.bytes(buffer_id, &piece);
             let rank = self.integer(peer)?;

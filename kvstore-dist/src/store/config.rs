@@ -202,9 +202,9 @@ impl Terms {
         let only_there = |what| Err(Error::InvalidArgument(format!("rank 0 has {what}")));
         match (&self.policy, &other.policy) {
             (Policy::Updater, Policy::Updater) => Ok(Transition::GoOn),
-            (_, Policy::Updater) => only_there("an updater, which has to be set on every rank"),
+            (_, Policy::Updater) => only_there("an updater: set an updater on every rank"),
             (_, Policy::Optimizer(_)) if other.loaded != 0 && other.loaded != self.loaded => {
-                only_there("loaded states, which have to be loaded on every rank")
+                only_there("loaded optimizer states: load them on every rank")
             }
             (Policy::Optimizer(_), Policy::Optimizer(_))
                 if other.has_run() && self.run() == other.run() =>

@@ -383,7 +383,7 @@ impl KvStore for DistStore {
             Operation::Snapshot(self.name.clone(), Arc::clone(&taken)),
         )?;
         let snapshot = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        snapshot.ok_or_else(|| Error::Internal("a snapshot that was not taken".to_owned()))
+        snapshot.ok_or_else(|| Error::Internal("no snapshot was taken".to_owned()))
     }
 
     fn share_snapshot(&self, own: Result<Snapshot>) -> Result<Snapshot> {
@@ -407,7 +407,7 @@ impl KvStore for DistStore {
         let taken = shared.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
         let others = shared.reasons.lock().unwrap_or_else(PoisonError::into_inner);
         taken.ok_or_else(|| {
-            let lost = || Error::Internal("a snapshot that is gone".to_owned());
+            let lost = || Error::Internal("the snapshot is missing".to_owned());
             with_reasons(error.unwrap_or_else(lost), self.stores.collective.rank(), &others)
         })
     }

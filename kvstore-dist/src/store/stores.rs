@@ -541,7 +541,7 @@ impl Updater for PanicGuard {
         catch_unwind(AssertUnwindSafe(update)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("a panic: {}", text.unwrap_or("of another kind than text")).into())
+            Err(format!("a panic: {}", text.unwrap_or("without a message")).into())
         })
     }
 }

@@ -457,5 +457,5 @@ pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
 }
 
 pub(crate) fn lost() -> Error {
-    Error::Internal("a call of all ranks has lost a part of a value".to_owned())
+    Error::Internal("a collective call has lost a part of a value".to_owned())
 }

@@ -53,7 +53,7 @@ def row_sparse_array(
         return zeros("row_sparse", arg1, ctx, dtype)
     if shape is None:
         raise ArgumentTypeError(
-            "shape: that of the whole array is needed beside rows and their numbers"
+            "shape: expected the shape of the complete array beside rows and row indices"
         )
     data, indices = arg1
     return RowSparseNDArray(array(data, ctx, dtype), indices, shape)

@@ -79,7 +79,7 @@ pub(crate) fn to_dlpack<'py>(
     }
     let is_copied = request.copy != Some(false);
     if !is_copied && (!stays || !is_versioned) {
-        let text = "only a copy can be exported: the consumer asked for another device, or does \
+        let text = "only a copy can be exported: the consumer requested another device, or does \
                     not support read-only memory";
         return Err(PyBufferError::new_err(text));
     }

@@ -126,5 +126,5 @@ fn read_ahead<T: Copy>(part: &RowPart, elements: &[T]) {
 }
 
 fn wrong_rows() -> Error {
-    Error::Internal("rows that do not lie within their value".to_owned())
+    Error::Internal("row indices outside of their value".to_owned())
 }
