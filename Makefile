@@ -75,7 +75,7 @@ miri: setup ## runs the tests of the core under Miri: undefined behaviour, data 
 fuzz: setup ## fuzzes the readers of files, a minute each
 	scripts/fuzz.sh
 
-check: setup ## checks format, lints, layers, dependencies, documentation, links, kernels
+check: setup ## checks format, lints, layers, dependencies, documentation, links, text, kernels
 	scripts/setup.sh portable
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --no-default-features -- -D warnings
@@ -85,6 +85,7 @@ check: setup ## checks format, lints, layers, dependencies, documentation, links
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
 	python3 tests/packaging/test_pages.py
+	python3 tests/packaging/test_text.py
 	python3 tests/gpu/test_peers.py
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	clojure/bin/check-reflection
