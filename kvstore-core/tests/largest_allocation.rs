@@ -174,7 +174,7 @@ fn files() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "more elements than a number can count",
             tensor(r#"{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}"#),
-            "from byte 0 to 0",
+            "bytes 0 to 0 do not have the size",
         ),
         (
             "overlapping tensors",

@@ -154,7 +154,7 @@ fn a_driver_is_found_by_its_folder() {
         return;
     }
     let folder = emulator::folder().unwrap().to_str().unwrap();
-    for (num_devices, expected) in [("3", "CUDA 12.4, devices: 3"), ("0", "no device for it")] {
+    for (num_devices, expected) in [("3", "CUDA 12.4, devices: 3"), ("0", "finds no device")] {
         let variables = [("LD_LIBRARY_PATH", folder), ("KV_EMULATED_DEVICES", num_devices)];
         let output = alone("a_driver_is_found_by_its_folder", &variables);
         let text = String::from_utf8_lossy(&output.stdout);

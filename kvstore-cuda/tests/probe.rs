@@ -57,10 +57,10 @@ fn every_absence_has_a_message() {
     let real = found_in(folder.path());
     println!("on this machine: {real}");
     for (version, init, num_devices, expected) in [
-        (11_040, 0, 1, "too old: it has CUDA 11.4, and 12.0 is needed"),
-        (12_000, 100, 0, "no device for it"),
-        (12_040, 0, 0, "no device for it"),
-        (12_040, 999, 1, "fails in cuInit: SOME_ERROR"),
+        (11_040, 0, 1, "expected CUDA 12.0 (driver R525) or newer, found CUDA 11.4"),
+        (12_000, 100, 0, "finds no device"),
+        (12_040, 0, 0, "finds no device"),
+        (12_040, 999, 1, "failed in cuInit: SOME_ERROR"),
         (13_000, 0, 2, "CUDA 13.0, devices: 2"),
     ] {
         make_driver(folder.path(), version, init, num_devices);

@@ -241,7 +241,7 @@ fn a_library_that_does_not_match_the_launcher_is_reported() {
         command.arg(mpi.command).args(mpi.arguments).args(["-n", "2"]).arg(this_program());
         let job = run(command.env(LIBRARY, other.library), "suite");
         job.fails();
-        assert!(job.text().contains("it is not that launcher's"), "{}", job.text());
+        assert!(job.text().contains("they belong to different MPIs"), "{}", job.text());
     }
 }
 

@@ -133,7 +133,7 @@ def test_parts_are_views():
 
 def test_bad_indices():
     a = nd.ones((2, 3))
-    with pytest.raises(IndexError, match="row 2 is out of range"):
+    with pytest.raises(IndexError, match="row index 2 is out of range"):
         a[2]
     with pytest.raises(IndexError):
         a[-3]

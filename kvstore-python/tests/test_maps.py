@@ -62,12 +62,12 @@ def test_mappings_with_row_sparse_outputs():
 def test_positional_arguments_after_a_mapping_are_rejected():
     kv, a = filled("a"), nd.ones(2)
     for call, text in (
-        (lambda: kv.push({"a": a}, a), "give all else by its name"),
-        (lambda: kv.push({"a": a}, 1), "give all else by its name"),
-        (lambda: kv.init({"b": a}, "keep"), "give all else by its name"),
-        (lambda: kv.pull({"a": a}, out=a), "give all else by its name"),
+        (lambda: kv.push({"a": a}, a), "pass the other arguments by name"),
+        (lambda: kv.push({"a": a}, 1), "pass the other arguments by name"),
+        (lambda: kv.init({"b": a}, "keep"), "pass the other arguments by name"),
+        (lambda: kv.pull({"a": a}, out=a), "pass the other arguments by name"),
         (lambda: kv.pull("a", out={"a": a}), "out: expected an array, .* found a `dict`"),
-        (lambda: kv.pushpull({"a": a}, {"a": a}), "give all else by its name"),
+        (lambda: kv.pushpull({"a": a}, {"a": a}), "pass the other arguments by name"),
         (lambda: kv.pushpull({"a": a}, out=a), "out: expected a map"),
         (lambda: kv.pushpull("a", a, out={"a": a}), "out: expected a map"),
         (lambda: kv.broadcast({"b": a}, out=a), "out: expected a map"),

@@ -68,7 +68,7 @@ fn headers_are_checked() {
     type Change = fn(&mut Json, &mut Json);
     let cases: [(&str, Change); 30] = [
         ("version 2", |_, it| it["version"] = json!(2)),
-        ("no checkpoint", |it, _| it["__metadata__"] = json!({"format": "pt"})),
+        ("not a checkpoint", |it, _| it["__metadata__"] = json!({"format": "pt"})),
         ("unknown field `extra`", |_, it| it["extra"] = json!(1)),
         ("missing field `keys`", |_, it| drop(it.as_object_mut().unwrap().remove("keys"))),
         ("key `w` twice", |_, it| it["keys"][0]["key"] = json!("w")),
@@ -150,7 +150,7 @@ fn other_files_are_rejected() {
             "its metadata: it is nested",
             file(with_checksum_tensor(&deep_metadata).as_bytes(), &[0; 4]),
         ),
-        ("no checkpoint", file(with_checksum_tensor("{}").as_bytes(), &[0; 4])),
+        ("not a checkpoint", file(with_checksum_tensor("{}").as_bytes(), &[0; 4])),
         ("0 bytes of tensors, the file has 4", file(b"{}", &[0; 4])),
     ];
     for (cause, bytes) in cases {

@@ -387,7 +387,10 @@ pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
         assert_eq!(wrong(&[outside]), expected);
     }
     let no_axes = RowSparse::new([], Vec::new(), rows(&[0]));
-    assert_eq!(text(no_axes, ErrorCode::InvalidArgument), "a value of rows: shape [] has no rows");
+    assert_eq!(
+        text(no_axes, ErrorCode::InvalidArgument),
+        "a row-sparse value: shape [] has no rows"
+    );
     for dims in [&[1, 2][..], &[2, 3], &[4], &[2, 2, 1]] {
         let mismatch = RowSparse::new([4, 2], vec![0, 3], rows(dims));
         let found = text(mismatch, ErrorCode::SpecMismatch);
