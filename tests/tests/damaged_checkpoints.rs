@@ -71,7 +71,7 @@ fn headers_are_checked() {
         ("not a checkpoint", |it, _| it["__metadata__"] = json!({"format": "pt"})),
         ("unknown field `extra`", |_, it| it["extra"] = json!(1)),
         ("missing field `keys`", |_, it| drop(it.as_object_mut().unwrap().remove("keys"))),
-        ("key `w` twice", |_, it| it["keys"][0]["key"] = json!("w")),
+        ("key `w` appears twice", |_, it| it["keys"][0]["key"] = json!("w")),
         ("NUL", |_, it| it["keys"][0]["key"] = json!("\0")),
         ("`value/v` is missing", |_, it| it["keys"][1]["key"] = json!("v")),
         ("belongs to no key", |_, it| drop(it["keys"].as_array_mut().unwrap().remove(0))),
@@ -79,14 +79,14 @@ fn headers_are_checked() {
         ("belongs to no key", |_, it| it["keys"][1]["num_residuals"] = json!(0)),
         ("belongs to no key", |_, it| it["keys"][1]["state"] = json!(null)),
         ("`state/2/w` is missing", |_, it| it["keys"][1]["state"]["parked"] = json!(["zero"])),
-        ("nothing had 9007199254740993 updates", |_, it| {
+        ("a state cannot have 9007199254740993 updates", |_, it| {
             it["keys"][1]["state"]["num_updates"] = json!((1_u64 << 53) + 1);
         }),
         ("unknown formula `Magic`", |_, it| it["keys"][1]["state"]["formula"] = json!("Magic")),
         ("no elements", |_, it| it["keys"][1]["shape"] = json!([2, 0])),
         ("expected [3] f32", |_, it| it["keys"][1]["shape"] = json!([3])),
         ("`value/rows` is missing", |_, it| it["keys"][2]["num_rows"] = json!(null)),
-        ("`row_indices/rows`: [2] i64", |_, it| it["keys"][2]["num_rows"] = json!(3)),
+        ("`row_indices/rows`: expected [3] i64", |_, it| it["keys"][2]["num_rows"] = json!(3)),
         ("row index 3 is out of range for shape [3, 3]", |_, it| {
             it["keys"][2]["shape"] = json!([3, 3]);
         }),
@@ -105,7 +105,7 @@ fn headers_are_checked() {
         ("not a safetensors file", |it, _| it["value/w"]["shape"] = json!([u64::MAX, u64::MAX])),
         ("not a safetensors file", |it, _| it["value/w"]["data_offsets"] = json!([0, u64::MAX])),
         ("not a safetensors file", |it, _| it["value/w"]["data_offsets"] = json!([0, 8])),
-        ("elements of type BOOL", |it, _| {
+        ("the element type BOOL", |it, _| {
             for name in ["checksum", "value/half"] {
                 it[name]["dtype"] = json!("BOOL");
             }
