@@ -300,7 +300,7 @@ fn states_must_be_loaded_on_every_rank() {
             load();
         }
         let text = text(store.barrier());
-        assert!(text.contains("rank 0 has loaded states"), "{text}");
+        assert!(text.contains("rank 0 has loaded optimizer states"), "{text}");
         load();
         store.push(&[key("a")], &[value(1.0)], 0).unwrap();
         let found = floats(store, "a");
