@@ -79,7 +79,7 @@ def test_conversion_between_dense_and_row_sparse():
             mx.errors.InvalidArgumentError, match="expected `row_sparse` or `default`, found `csr`"
         ):
             array.tostype("csr")
-    with pytest.raises(TypeError, match="shape: that of the whole array"):
+    with pytest.raises(TypeError, match="shape: expected the shape of the complete array"):
         nd.sparse.row_sparse_array(([[1, 2]], [0]))
     # The example of MXNet's documentation.
     kv = mx.kv.create()
