@@ -480,7 +480,7 @@ def create(name: str = "local") -> Any:
     >>> create('locale')
     Traceback (most recent call last):
      ..
-    mxkv.errors.InvalidArgumentError: unknown store type `locale`: did you mean `local`? Expected ...
+    mxkv.errors.InvalidArgumentError: unknown store type `locale`: did you mean `local`? ...
     """
     registered = KVStoreBase.kv_registry.get(_checked_name(name).lower())
     if registered is not None:
