@@ -30,7 +30,8 @@ use_system_unwinder() {
     mkdir -p "$(dirname "$unwinder")"
     "$venv/bin/python" -m ziglang cc -target "${1#linux-}-linux-gnu.$GLIBC" -shared -nostdlib \
         -Wl,-soname,libgcc_s.so.1 -Wl,--version-script=scripts/libgcc_s/unwind.map \
-        scripts/libgcc_s/unwind.c -o "$unwinder"
+        scripts/libgcc_s/unwind.c -o "$unwinder.$$"
+    mv "$unwinder.$$" "$unwinder"
     name=CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_RUSTFLAGS
     eval "flags=\${$name:-}"
     flag=-Clink-arg=$unwinder
@@ -48,7 +49,8 @@ use_system_unwinder() {
 }
 
 # Makes zig the linker of cargo for a platform, and sets `target`. cargo and maturin must use the
-# same linker, because cargo compiles everything again for another one.
+# same linker, because cargo compiles everything again for another one. The jar and the wheel may be
+# built at the same time, so each build writes files of its own and renames them.
 use_zig() {
     target=${1#linux-}-unknown-linux-gnu
     # The toolchain always contains the target of this machine.
@@ -56,7 +58,7 @@ use_zig() {
     use_system_unwinder "$1"
     export PATH="$venv/bin:$PATH"
     linker=$PWD/target/zigbuild/$target/zigcc
-    cat >"$linker.new" <<EOF
+    cat >"$linker.$$" <<EOF
 #!/bin/sh
 export CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
 export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild"
@@ -64,7 +66,7 @@ export ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
 exec "$venv/bin/cargo-zigbuild" zig cc -- -g -fno-sanitize=all \\
     -target ${1#linux-}-linux-gnu.$GLIBC "\$@"
 EOF
-    chmod +x "$linker.new"
-    mv "$linker.new" "$linker"
+    chmod +x "$linker.$$"
+    mv "$linker.$$" "$linker"
     export "CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_LINKER=$linker"
 }

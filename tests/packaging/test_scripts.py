@@ -555,7 +555,8 @@ class Zig(ScriptTest):
         self.link("scripts/zig.sh", "scripts/apt.sh")
         python = self.root / "target" / "portable-venv" / "bin" / "python"
         python.parent.mkdir(parents=True)
-        python.write_text("#!/bin/sh\n")
+        # Writes the library that its last argument names.
+        python.write_text('#!/bin/sh\nfor file; do :; done; >"$file"\n')
         python.chmod(0o755)
         use = ". scripts/zig.sh; target=a-b; use_system_unwinder linux-a"
         show = 'echo "$CARGO_TARGET_A_B_RUSTFLAGS;${RUSTFLAGS:-}"'
