@@ -1,8 +1,8 @@
 # Every recipe is a line or two that can be pasted into a shell.
-.PHONY: help setup test-setup native demo demo-dist demo-python test suites rust-build test-rust \
-	test-gpu test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz \
-	nightly release-check jar install examples repl bench bench-jvm peers peers-dist gpu-bundle \
-	gpu-check wheel doc book charts clean
+.PHONY: help setup test-setup native demo demo-dist demo-python test suites test-rust test-gpu \
+	test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz nightly \
+	release-check jar install examples repl bench bench-jvm peers peers-dist gpu-bundle gpu-check \
+	wheel doc book charts clean
 
 # The folder where rustup installs. A shell that was opened before does not have it in PATH.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -39,33 +39,31 @@ test-setup:
 # run at all.
 COUNTED = jar wheel rust gpu jvm check-jni check-gpu python replay
 
-# Runs three suites at a time, because each leaves a processor idle now and then. The others also
-# run after a failure. ALSO names further targets that run beside them.
+# Runs two suites at a time, because each leaves a processor idle now and then; with three, the Rust
+# tests end last and alone. The others also run after a failure. ALSO names further targets that run
+# beside them.
 test: test-setup ## runs all tests on the released jar and wheel, on CPUs and real or emulated GPUs
 	@rm -rf $(COUNTED:%=target/tally/%)
-	@status=0; $(MAKE) -k -j3 suites || status=$$?; \
+	@status=0; $(MAKE) -k -j2 suites || status=$$?; \
 	scripts/tally.sh --summary $(COUNTED) && exit $$status
 
 # The prerequisites of a suite build its inputs: the released jar and wheel, the class path that
-# Maven writes, the Rust tests. Slow suites come first. The Rust tests take longest, so the others
-# leave them the processors.
+# Maven writes, the Rust tests that `test-rust` compiles. Slow suites come first.
 suites: test-rust test-jvm test-python test-check-jni test-check-gpu test-gpu test-replay $(ALSO)
-rust-build:
-	scripts/tally.sh rust-build cargo test --workspace --no-run
-test-rust: rust-build
+test-rust:
 	scripts/tally.sh rust scripts/rust-tests.sh
-test-gpu: rust-build
-	nice -n 3 scripts/tally.sh gpu scripts/gpu-tests.sh
+test-gpu: test-rust
+	scripts/tally.sh gpu scripts/gpu-tests.sh
 test-jvm: jar
-	nice -n 3 scripts/tally.sh jvm $(MAVEN) -Preleased test failsafe:integration-test failsafe:verify
+	scripts/tally.sh jvm $(MAVEN) -Preleased test failsafe:integration-test failsafe:verify
 test-check-jni: test-jvm
-	nice -n 3 scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
+	scripts/tally.sh check-jni clojure/bin/check-jni $(JAR)
 test-check-gpu: test-jvm
-	nice -n 3 scripts/tally.sh check-gpu clojure/bin/check-gpu $(JAR)
+	scripts/tally.sh check-gpu clojure/bin/check-gpu $(JAR)
 test-python: wheel
-	nice -n 3 scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
+	scripts/tally.sh python scripts/python-tests.sh target/wheels/mxkv-*_$$(uname -m).whl
 test-replay: test-jvm wheel
-	nice -n 3 scripts/tally.sh replay scripts/replay.sh
+	scripts/tally.sh replay scripts/replay.sh
 
 miri: setup ## runs the tests of the core under Miri: undefined behaviour, data races, leaks
 	scripts/setup.sh portable
