@@ -7,7 +7,9 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use kvstore_core::{DType, Key, KvStore, LocalStore, Optimizer, Value, WorkerGroup};
+use kvstore_core::{
+    DType, Key, KvStore, LocalStore, Optimizer, OptimizerStates, Value, WorkerGroup,
+};
 use tensors::tensor;
 use workers::{backends, on_workers};
 
@@ -15,68 +17,125 @@ mod tensors;
 mod threads;
 mod workers;
 
-/// Optimizers that divide values between elements, blocks or rows, or step complete values. `None`
-/// is no optimizer.
-const OF_EVERY_UNIT: [Option<&str>; 8] = [
-    Some("lamb"),
-    Some("adam"),
-    Some("groupadagrad"),
+/// Optimizers that divide values between elements, blocks or rows, or step complete values. The
+/// number is the momentum, if there is one. `None` is no optimizer.
+const OF_EVERY_UNIT: [Option<(&str, Option<f64>)>; 9] = [
+    Some(("lamb", None)),
+    Some(("adam", None)),
+    Some(("groupadagrad", None)),
     None,
-    Some("lars"),
-    Some("sgld"),
-    Some("groupadagrad"),
-    Some("lamb"),
+    Some(("lars", Some(0.9))),
+    Some(("sgld", None)),
+    Some(("groupadagrad", None)),
+    Some(("lars", None)),
+    Some(("lamb", None)),
 ];
+
+/// Keys of different sizes. LARS steps the last three without norms, because of their names.
+const KEYS: [(&str, &[usize]); 7] = [
+    ("few", &[3]),
+    ("two blocks", &[5000]),
+    ("four blocks", &[3, 5000]),
+    ("rows", &[70, 33]),
+    ("one_bias", &[1024]),
+    ("two_gamma", &[5000]),
+    ("four_beta", &[3, 5000]),
+];
+/// The keys of a push: all, or only those without norms.
+const PUSHES: [std::ops::Range<usize>; 3] = [0..7, 4..7, 0..7];
+
+fn optimizer((name, momentum): (&str, Option<f64>)) -> Optimizer {
+    let optimizer = Optimizer::new(name).unwrap();
+    momentum.map_or(Ok(optimizer.clone()), |it| optimizer.with("momentum", it)).unwrap()
+}
+
+fn keys() -> Vec<Key> {
+    KEYS.iter().map(|(name, _)| Key::new(name).unwrap()).collect()
+}
+
+fn values(seed: usize) -> Vec<Value> {
+    let of_key = |(_, dims): &(&str, &[usize])| tensor(&backends(), DType::F32, dims, seed).into();
+    KEYS.iter().map(of_key).collect()
+}
+
+fn bytes(store: &dyn KvStore) -> Vec<Vec<u8>> {
+    store.pull(&keys(), 0).unwrap().iter().map(|value| value.to_bytes().unwrap()).collect()
+}
+
+/// Pushes the values of these ranks.
+fn push(store: &dyn KvStore, step: usize, ranks: std::ops::Range<usize>) {
+    for (number, pushed) in PUSHES.into_iter().enumerate() {
+        let (mut all_keys, mut all_values) = (Vec::new(), Vec::new());
+        for rank in ranks.clone() {
+            all_keys.extend_from_slice(&keys()[pushed.clone()]);
+            all_values.extend_from_slice(&values(100 * step + 10 * number + rank)[pushed.clone()]);
+        }
+        store.push(&all_keys, &all_values, 0).unwrap();
+    }
+}
 
 #[test]
 fn optimizers_may_change_to_another_division_of_values() {
     let backends = backends();
-    let dims: [&[usize]; 4] = [&[3], &[5000], &[3, 5000], &[70, 33]];
-    let keys: Vec<Key> =
-        (0..dims.len()).map(|number| Key::new(&number.to_string()).unwrap()).collect();
-    let values = |seed: usize| -> Vec<Value> {
-        dims.iter().map(|dims| tensor(&backends, DType::F32, dims, seed).into()).collect()
-    };
-    let set = |store: &dyn KvStore, name: Option<&str>| match name {
-        Some(name) => store.set_optimizer(Optimizer::new(name).unwrap()).unwrap(),
-        None => store.set_updater(None).unwrap(),
-    };
-    let bytes = |store: &dyn KvStore| -> Vec<Vec<u8>> {
-        store.pull(&keys, 0).unwrap().iter().map(|value| value.to_bytes().unwrap()).collect()
+    let run = |store: &dyn KvStore, ranks: std::ops::Range<usize>| -> Vec<Vec<Vec<u8>>> {
+        store.init(&keys(), &values(0)).unwrap();
+        let steps = OF_EVERY_UNIT.into_iter().enumerate().map(|(step, named)| {
+            match named {
+                Some(named) => store.set_optimizer(optimizer(named)).unwrap(),
+                None => store.set_updater(None).unwrap(),
+            }
+            push(store, step, ranks.clone());
+            bytes(store)
+        });
+        steps.collect()
     };
     for size in 1..=4 {
-        let expected = {
-            let store = LocalStore::new("local", backends.clone()).unwrap();
-            store.init(&keys, &values(0)).unwrap();
-            let mut expected = Vec::new();
-            for (step, name) in OF_EVERY_UNIT.into_iter().enumerate() {
-                set(&store, name);
-                for seed in [2 * step, 2 * step + 1] {
-                    let pushed: Vec<Value> =
-                        (0..size).flat_map(|rank| values(10 * seed + rank)).collect();
-                    let all_keys = vec![keys.clone(); size].concat();
-                    store.push(&all_keys, &pushed, 0).unwrap();
-                }
-                expected.push(bytes(&store));
-            }
-            expected
-        };
+        let one_store = LocalStore::new("local", backends.clone()).unwrap();
+        let expected = run(&one_store, 0..size);
         let found = on_workers("dist_sync", size, &backends, |store| {
             let rank = store.rank().unwrap();
-            store.init(&keys, &values(0)).unwrap();
-            let mut found = Vec::new();
-            for (step, name) in OF_EVERY_UNIT.into_iter().enumerate() {
-                set(store, name);
-                for seed in [2 * step, 2 * step + 1] {
-                    store.push(&keys, &values(10 * seed + rank), 0).unwrap();
-                }
-                found.push(bytes(store));
-            }
-            found
+            run(store, rank..rank + 1)
         });
         for (rank, found) in found.iter().enumerate() {
-            for (step, name) in OF_EVERY_UNIT.into_iter().enumerate() {
-                assert!(found[step] == expected[step], "{name:?} on rank {rank} of {size}");
+            for (step, named) in OF_EVERY_UNIT.into_iter().enumerate() {
+                assert!(found[step] == expected[step], "{named:?} on rank {rank} of {size}");
+            }
+        }
+    }
+}
+
+/// The states of one optimizer are set while another one runs.
+#[test]
+fn states_of_another_division_of_values_may_be_set() {
+    let backends = backends();
+    let named: Vec<_> = OF_EVERY_UNIT.into_iter().flatten().collect();
+    let states = |named| {
+        let store = LocalStore::new("local", backends.clone()).unwrap();
+        store.init(&keys(), &values(0)).unwrap();
+        store.set_optimizer(optimizer(named)).unwrap();
+        push(&store, 0, 0..1);
+        let saved = store.snapshot().unwrap().optimizer_states_to_bytes(true).unwrap();
+        OptimizerStates::from_bytes(&backends, &saved).unwrap()
+    };
+    for (before, after) in named.iter().zip(named.iter().cycle().skip(1)) {
+        let run = |store: &dyn KvStore, ranks: std::ops::Range<usize>| {
+            store.init(&keys(), &values(1)).unwrap();
+            store.set_optimizer(optimizer(*before)).unwrap();
+            push(store, 1, ranks.clone());
+            let found = states(*after);
+            store.set_optimizer_states(found.optimizer, found.states).unwrap();
+            push(store, 2, ranks);
+            bytes(store)
+        };
+        for size in 1..=3 {
+            let one_store = LocalStore::new("local", backends.clone()).unwrap();
+            let expected = run(&one_store, 0..size);
+            let found = on_workers("dist_sync", size, &backends, |store| {
+                let rank = store.rank().unwrap();
+                run(store, rank..rank + 1)
+            });
+            for found in found {
+                assert!(found == expected, "{before:?}, then {after:?} on {size} workers");
             }
         }
     }

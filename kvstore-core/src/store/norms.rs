@@ -15,7 +15,8 @@ use crate::types::{BinaryOp, DType, Error, Key, Result, Scalar};
 /// Is added to the norm before the division, as in Gluon's `clip_global_norm`.
 const EPSILON: f64 = 1e-8;
 
-/// The two sums of squares of each block of a key's value; see [`norm`](crate::norm).
+/// The two sums of squares of each block of a key's value; see [`norm`](crate::norm). A key whose
+/// step needs no norms has none, also if its optimizer is layer-wise.
 #[derive(Clone, Debug)]
 pub struct BlockSums {
     /// The key.

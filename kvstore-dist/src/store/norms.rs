@@ -53,8 +53,13 @@ impl<'a> NormExchange<'a> {
         of_key.extend(sums.iter_mut().map(|sums| (&sums.key, &mut sums.blocks)));
         let mut sent = slices.slice_mut(own).as_chunks_mut::<BLOCK_BYTES>().0.iter_mut();
         for (key, partition) in divided() {
-            let blocks = of_key.get(key).map_or(&[][..], |blocks| blocks);
-            if blocks.len() != partition.num_blocks(own) {
+            let num_blocks = partition.num_blocks(own);
+            // An optimizer may exempt keys, such as biases, on every rank. They have no sums.
+            let Some(blocks) = of_key.get(key) else {
+                sent.by_ref().take(num_blocks).for_each(|to| to.fill(0));
+                continue;
+            };
+            if blocks.len() != num_blocks {
                 return Err(lost());
             }
             for (block, to) in blocks.iter().zip(sent.by_ref()) {

@@ -9,8 +9,8 @@ use kvstore_core::{Result, RowSparse, Shape, StepUnit, TensorSpec};
 
 /// Smaller values stay on one rank: below this size, a shorter message costs the same.
 const SMALL_BYTES: usize = 4096;
-/// With fewer rows per rank, a value is split between elements, because parts made of complete rows
-/// would differ too much in size.
+/// With fewer rows per rank, a value is split between elements if the optimizer allows it, because
+/// parts made of complete rows would differ too much in size.
 const FEW_ROWS: usize = 8;
 
 /// The partition of a value among the ranks, the same on every rank.

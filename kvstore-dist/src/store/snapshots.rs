@@ -186,6 +186,11 @@ impl Stores {
         let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
         let loaded = fingerprint(&states);
         if !policy.steps_parts() {
+            let keys = fallible::collect(states.keys().cloned())?;
+            for ((key, state), described) in states.iter().zip(self.complete.describe(&keys)?) {
+                state.check(optimizer.name(), key, &described.spec)?;
+            }
+            self.divide(&policy)?;
             self.complete.set_optimizer_states(Some(optimizer), states)?;
             self.part.set_updater(None)?;
             self.set_policy_with(policy, loaded);
