@@ -5,7 +5,7 @@
 Reads from TARGET (`target`) what other commands left there:
 
 - `peers.json`: `make peers`
-- `criterion/scaling`: `cargo bench -p kvstore --bench scaling`
+- `criterion/scaling`: `cargo bench -p kvstore --bench small_keys -- scaling`
 
 Writes SVG files into FOLDER (`docs/performance`), and prints the numbers as Markdown tables. Fails
 if a measurement is missing.

@@ -1,5 +1,5 @@
 // Conversion of an element to another type, as in kvstore-core/src/types/element.rs: between floats
-// with one rounding, from float to integer by truncation to 64 bits of which the low bits are kept,
+// with one rounding, from float to integer by truncation to 64 bits and then to the low bits,
 // and from integer to integer by keeping the low bits.
 #pragma once
 

@@ -7,6 +7,8 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+use std::ops::Range;
+
 use kvstore_core::{
     DType, Key, KvStore, LocalStore, Optimizer, OptimizerStates, Value, WorkerGroup,
 };
@@ -42,7 +44,7 @@ const KEYS: [(&str, &[usize]); 7] = [
     ("four_beta", &[3, 5000]),
 ];
 /// The keys of a push: all, or only those without norms.
-const PUSHES: [std::ops::Range<usize>; 3] = [0..7, 4..7, 0..7];
+const PUSHES: [Range<usize>; 3] = [0..7, 4..7, 0..7];
 
 fn optimizer((name, momentum): (&str, Option<f64>)) -> Optimizer {
     let optimizer = Optimizer::new(name).unwrap();
@@ -63,7 +65,7 @@ fn bytes(store: &dyn KvStore) -> Vec<Vec<u8>> {
 }
 
 /// Pushes the values of these ranks.
-fn push(store: &dyn KvStore, step: usize, ranks: std::ops::Range<usize>) {
+fn push(store: &dyn KvStore, step: usize, ranks: Range<usize>) {
     for (number, pushed) in PUSHES.into_iter().enumerate() {
         let (mut all_keys, mut all_values) = (Vec::new(), Vec::new());
         for rank in ranks.clone() {
@@ -74,69 +76,66 @@ fn push(store: &dyn KvStore, step: usize, ranks: std::ops::Range<usize>) {
     }
 }
 
+/// Runs a program on one store, which receives the values of all ranks, and on workers. Compares
+/// the results. Each result has a label.
+fn compare_with_one_store(
+    size: usize,
+    run: impl Fn(&dyn KvStore, Range<usize>) -> Vec<(String, Vec<Vec<u8>>)> + Sync,
+) {
+    let one_store = LocalStore::new("local", backends()).unwrap();
+    let expected = run(&one_store, 0..size);
+    let found = on_workers("dist_sync", size, &backends(), |store| {
+        let rank = store.rank().unwrap();
+        run(store, rank..rank + 1)
+    });
+    for (rank, found) in found.iter().enumerate() {
+        for ((label, expected), (_, found)) in expected.iter().zip(found) {
+            assert!(found == expected, "{label} on rank {rank} of {size}");
+        }
+    }
+}
+
 #[test]
 fn optimizers_may_change_to_another_division_of_values() {
-    let backends = backends();
-    let run = |store: &dyn KvStore, ranks: std::ops::Range<usize>| -> Vec<Vec<Vec<u8>>> {
-        store.init(&keys(), &values(0)).unwrap();
-        let steps = OF_EVERY_UNIT.into_iter().enumerate().map(|(step, named)| {
-            match named {
-                Some(named) => store.set_optimizer(optimizer(named)).unwrap(),
-                None => store.set_updater(None).unwrap(),
-            }
-            push(store, step, ranks.clone());
-            bytes(store)
-        });
-        steps.collect()
-    };
     for size in 1..=4 {
-        let one_store = LocalStore::new("local", backends.clone()).unwrap();
-        let expected = run(&one_store, 0..size);
-        let found = on_workers("dist_sync", size, &backends, |store| {
-            let rank = store.rank().unwrap();
-            run(store, rank..rank + 1)
+        compare_with_one_store(size, |store, ranks| {
+            store.init(&keys(), &values(0)).unwrap();
+            let steps = OF_EVERY_UNIT.into_iter().enumerate().map(|(step, named)| {
+                match named {
+                    Some(named) => store.set_optimizer(optimizer(named)).unwrap(),
+                    None => store.set_updater(None).unwrap(),
+                }
+                push(store, step, ranks.clone());
+                (format!("step {step}, {named:?}"), bytes(store))
+            });
+            steps.collect()
         });
-        for (rank, found) in found.iter().enumerate() {
-            for (step, named) in OF_EVERY_UNIT.into_iter().enumerate() {
-                assert!(found[step] == expected[step], "{named:?} on rank {rank} of {size}");
-            }
-        }
     }
 }
 
 /// The states of one optimizer are set while another one runs.
 #[test]
 fn states_of_another_division_of_values_may_be_set() {
-    let backends = backends();
     let named: Vec<_> = OF_EVERY_UNIT.into_iter().flatten().collect();
     let states = |named| {
-        let store = LocalStore::new("local", backends.clone()).unwrap();
+        let store = LocalStore::new("local", backends()).unwrap();
         store.init(&keys(), &values(0)).unwrap();
         store.set_optimizer(optimizer(named)).unwrap();
         push(&store, 0, 0..1);
         let saved = store.snapshot().unwrap().optimizer_states_to_bytes(true).unwrap();
-        OptimizerStates::from_bytes(&backends, &saved).unwrap()
+        OptimizerStates::from_bytes(&backends(), &saved).unwrap()
     };
     for (before, after) in named.iter().zip(named.iter().cycle().skip(1)) {
-        let run = |store: &dyn KvStore, ranks: std::ops::Range<usize>| {
-            store.init(&keys(), &values(1)).unwrap();
-            store.set_optimizer(optimizer(*before)).unwrap();
-            push(store, 1, ranks.clone());
-            let found = states(*after);
-            store.set_optimizer_states(found.optimizer, found.states).unwrap();
-            push(store, 2, ranks);
-            bytes(store)
-        };
         for size in 1..=3 {
-            let one_store = LocalStore::new("local", backends.clone()).unwrap();
-            let expected = run(&one_store, 0..size);
-            let found = on_workers("dist_sync", size, &backends, |store| {
-                let rank = store.rank().unwrap();
-                run(store, rank..rank + 1)
+            compare_with_one_store(size, |store, ranks| {
+                store.init(&keys(), &values(1)).unwrap();
+                store.set_optimizer(optimizer(*before)).unwrap();
+                push(store, 1, ranks.clone());
+                let found = states(*after);
+                store.set_optimizer_states(found.optimizer, found.states).unwrap();
+                push(store, 2, ranks);
+                vec![(format!("{before:?}, then {after:?}"), bytes(store))]
             });
-            for found in found {
-                assert!(found == expected, "{before:?}, then {after:?} on {size} workers");
-            }
         }
     }
 }

@@ -100,7 +100,7 @@ class TheChecks(unittest.TestCase):
         self.assertEqual([number for number, _ in long_lines("a.rs", text)], [1])
 
     def test_phrases_are_found(self):
-        text = "// Memory that is lent.\n// Whoever asks for it.\n// The owner returns it.\n"
+        text = "// A list of row numbers.\n// Training goes on.\n// The owner returns it.\n"
         self.assertEqual([number for number, _, _ in doubtful("a.rs", text)], [1, 2])
 
 

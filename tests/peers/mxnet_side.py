@@ -37,7 +37,7 @@ class Peer:
         self.store.set_optimizer(self.mx.optimizer.create(name, **options))
 
     def steps(self, pushed, pulled, written, count):
-        """Pushes and pulls prepared lists, each of which may be `None`, and waits."""
+        """Pushes and pulls prepared lists, and waits. Each list may be `None`."""
         push, pull = self.store.push, self.store.pull
         push_keys, values = pushed or (None, None)
         pull_keys, outs = pulled or (None, None)

@@ -108,7 +108,7 @@ class Ours:
         checked(library.kvp_set_optimizer(store, name.encode(), names, values, len(options)))
 
     def steps(self, pushed, pulled, _written, count):
-        """Pushes and pulls prepared lists, each of which may be `None`. No work is pending
+        """Pushes and pulls prepared lists. Each list may be `None`. No work is pending
         afterwards."""
         pushed, pulled = (pairs and pairs.pointer for pairs in (pushed, pulled))
         checked(library.kvp_steps(self.store.pointer, pushed, pulled, count))

@@ -69,7 +69,7 @@ impl CallOutputs {
 pub enum Operation {
     Init(CallValues),
     Push(CallValues, i32),
-    /// Pushes values of which some are row-sparse.
+    /// Pushes values, some of them row-sparse.
     PushRows(CallRows, i32),
     Pull(CallOutputs, i32),
     PullNew(Vec<String>),

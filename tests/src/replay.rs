@@ -124,7 +124,7 @@ fn call(
     }
 }
 
-/// Pushes values of which some are row-sparse. Checks that the call does not change them, and that
+/// Pushes values, some of them row-sparse. Checks that the call does not change them, and that
 /// later writes to arrays do not reach the store.
 fn push_rows(store: &Store, model: &mut Model, given: &CallRows, priority: i32) -> Outcome {
     let value = |value: &ValueOrRows| match value {

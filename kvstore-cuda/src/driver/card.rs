@@ -43,7 +43,7 @@ impl Identity {
     pub(crate) fn of(number: usize, device: Device) -> Result<Self> {
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         let (mut ordinal, mut num_bytes, mut name) = (0, 0, [0; 128]);
-        // The pointers refer to local variables. The buffer of the name keeps a 0 at its end.
+        // The pointers refer to local variables. The buffer of the name stays terminated by a 0.
         call!(device, cuDeviceGet(&raw mut ordinal, number))?;
         call!(device, cuDeviceTotalMem_v2(&raw mut num_bytes, ordinal))?;
         call!(device, cuDeviceGetName(name.as_mut_ptr(), 127, ordinal))?;

@@ -64,7 +64,7 @@ pub(crate) fn part_of_rows(
 impl Wire<'_> {
     /// Sends every rank its rows of each sum. Returns the rows that this rank receives for each
     /// sum, in the order of the sending ranks, with indices relative to the start of its part. The
-    /// list is empty for a sum of which this rank has no part.
+    /// list is empty if this rank has no part of the sum.
     pub(crate) fn scatter_rows(
         &self,
         partitions: &[&Partition],
@@ -106,7 +106,7 @@ impl Wire<'_> {
     }
 
     /// Returns the rows of all ranks' parts of each value. `parts` has the rows of this rank, or
-    /// `None` for a value of which it has no part.
+    /// `None` if the rank has no part of the value.
     pub(crate) fn gather_rows(
         &self,
         partitions: &[&Partition],

@@ -185,23 +185,21 @@ impl Stores {
         };
         let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
         let loaded = fingerprint(&states);
+        // Check and divide all states before anything changes.
+        let keys = fallible::collect(states.keys().cloned())?;
+        let partitions = self.partitions(&keys, policy.unit())?;
+        for ((key, state), partition) in states.iter().zip(&partitions) {
+            state.check(optimizer.name(), key, partition.spec())?;
+        }
         if !policy.steps_parts() {
-            let keys = fallible::collect(states.keys().cloned())?;
-            for ((key, state), described) in states.iter().zip(self.complete.describe(&keys)?) {
-                state.check(optimizer.name(), key, &described.spec)?;
-            }
             self.divide(&policy)?;
             self.complete.set_optimizer_states(Some(optimizer), states)?;
             self.part.set_updater(None)?;
             self.set_policy_with(policy, loaded);
             return Ok(());
         }
-        // Check and divide all states before anything changes.
-        let keys = fallible::collect(states.keys().cloned())?;
         let mut parts = BTreeMap::new();
-        let partitions = self.partitions(&keys, policy.unit())?;
         for ((key, state), partition) in states.into_iter().zip(partitions) {
-            state.check(optimizer.name(), &key, partition.spec())?;
             if let Some(part) = partition.part(self.collective.rank()) {
                 let first = partition.elements(self.collective.rank()).start;
                 let state = state.part(&optimizer, first, &part)?;

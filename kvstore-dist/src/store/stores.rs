@@ -428,7 +428,7 @@ impl Stores {
         norms.finish()
     }
 
-    /// Calls `get` with the keys of which this rank has a part. Returns the result for each key of
+    /// Calls `get` with the keys that have a part on this rank. Returns the result for each key of
     /// `keys`, or `None` for keys without a part.
     pub(super) fn own<T>(
         &self,

@@ -159,8 +159,8 @@ impl Wire<'_> {
     }
 
     /// Sends every rank its part of each sum. Returns the parts that this rank receives for each
-    /// sum, in the order of the sending ranks. The list is empty for a sum of which this rank has
-    /// no part.
+    /// sum, in the order of the sending ranks. The list is empty if this rank has no part of the
+    /// sum.
     pub(crate) fn scatter(&self, sums: &[OutgoingSum<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (own, size) = (self.collective.rank(), self.collective.size());
         let messages = messages(size, sums.iter().map(|sum| sum.content().num_bytes()))?;
@@ -272,7 +272,7 @@ impl Wire<'_> {
     }
 
     /// Gathers the parts of all ranks. Returns the complete values. `parts` has the parts of this
-    /// rank, or `None` for a value of which it has no part.
+    /// rank, or `None` if it has no part of the value.
     pub(crate) fn gather(
         &self,
         partitions: &[&Partition],

@@ -195,7 +195,7 @@ impl Input {
     }
 }
 
-/// Runs a program and returns the stored values at its end.
+/// Runs a program and returns the stored values after it.
 fn run(place: &Place, rule: &UpdateKind, manner: Manner, inputs: &[Input]) -> Vec<Vec<u8>> {
     let store = (place.create)(place.store, &place.backends);
     rule.set_on(&*store);
@@ -333,8 +333,8 @@ fn optimizers() -> Vec<Optimizer> {
 /// Fused sums and steps give the bits of the first place with one key per call, in every round.
 ///
 /// Exhaustive: optimizers (and their second formulas) x float dtypes x short lengths x places x
-/// manners. Sampled: numbers of values, of which each length has one, another for each optimizer
-/// and dtype; all lengths together, in each 17th way to run them, of up to 9 values where they are
+/// manners. Sampled: numbers of values, one for each length, another for each optimizer and dtype;
+/// all lengths together, in each 17th way to run them, of up to 9 values where they are
 /// long.
 pub fn steps_have_the_same_bits(places: &[Place]) {
     let mut num_steps = 0;

@@ -2,8 +2,8 @@
 //! rank, and executes the driver's lines. Its answers are lines of JSON.
 //!
 //! - `init NAME SHAPE..`: initialises keys with these shapes, such as `64x3x7x7`
-//! - `rounds NAME list|keys WARM COUNT`: runs rounds of push, SGD and pull, of which the first WARM
-//!   are not timed; answers the seconds of each other round
+//! - `rounds NAME list|keys WARM COUNT`: runs rounds of push, SGD and pull; answers the seconds
+//!   of each round after the first WARM
 //! - `overlap NAME wait|work SECONDS COUNT`: measures how much of a transfer overlaps with
 //!   computation ([`overlap`])
 //! - `save NAME PATH`: writes the floats that were pulled last

@@ -37,7 +37,7 @@
   (run! ndarray/dispose (mapcat vals maps)))
 
 (defn- step
-  "Trains on one batch, of which every device has a part. Returns the loss summed over the batch."
+  "Trains on one batch that is divided between the devices. Returns the loss summed over the batch."
   [kv replicas parts]
   (let [results (doall (pmap #(network/gradients %1 %2 batch-size) replicas parts))
         gradients (map :gradients results)]

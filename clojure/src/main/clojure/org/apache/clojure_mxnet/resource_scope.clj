@@ -6,7 +6,7 @@
     with-let   the same, with bindings
     run-in-scope  the same, as a function
 
-  At its end, a scope closes the arrays, stores and other resources that the thread has created
+  When a scope ends, it closes the arrays, stores and other resources that the thread has created
   inside it, except those that are reachable from the result: the result itself, and elements of
   collections at any depth. Lazy sequences in the result are realised. The reachable resources
   then belong to the enclosing scope, if there is one. Resources created outside of the scope are
