@@ -39,5 +39,5 @@ PAGE
 cargo doc --workspace --no-deps
 cp -r target/doc target/book/rust
 mvn -f clojure/pom.xml -B -q -ntp -Dcargo.skip=true -Prelease javadoc:javadoc
-cp -r clojure/target/reports/apidocs target/book/java
+cp -r clojure/target/release/reports/apidocs target/book/java
 echo "book.sh: target/book/index.html"
