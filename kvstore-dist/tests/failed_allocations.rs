@@ -9,14 +9,15 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use kvstore_core::{
     Backends, BoxError, Compression, CpuBackend, DType, Device, Error, ErrorCode, Key, KvStore,
-    OnExisting, Optimizer, Result, RowSparse, Snapshot, Tensor, TensorSpec, Updater, Value,
-    WorkerGroup,
+    OnExisting, Optimizer, OptimizerState, OptimizerStates, Result, RowSparse, Snapshot, Tensor,
+    TensorSpec, Updater, Value, WorkerGroup,
 };
 use kvstore_dist::{DistStore, Group, LocalCollective};
 use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases_by, without_failures};
@@ -95,9 +96,9 @@ fn on_each<T: Send, R: Send>(workers: Vec<T>, call: impl Fn(T) -> R + Sync) -> V
 }
 
 /// Returns workers whose stores have many keys, each with ones.
-fn workers() -> Vec<Worker> {
+fn workers(num_ranks: usize) -> Vec<Worker> {
     on_each(
-        LocalCollective::group(NUM_RANKS).into_iter().enumerate().collect(),
+        LocalCollective::group(num_ranks).into_iter().enumerate().collect(),
         |(rank, member)| {
             let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
             let group = Group::new(Arc::new(member)).unwrap();
@@ -120,7 +121,7 @@ fn on_ranks<T: Send + 'static>(
 ) -> Case<Error> {
     let prepare = move || {
         let prepare = prepare.clone();
-        on_each(workers(), move |worker| {
+        on_each(workers(NUM_RANKS), move |worker| {
             let given = prepare(&worker);
             (worker, given)
         })
@@ -131,6 +132,29 @@ fn on_ranks<T: Send + 'static>(
         let errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
         let cause = errors.iter().position(is_out_of_memory).unwrap_or(0);
         errors.into_iter().nth(cause).map_or(Ok(()), Err)
+    })
+}
+
+/// Returns a case with a call that either succeeds or changes nothing. The group has one rank,
+/// because of several ranks one may fail and another one succeed.
+fn atomic<T: Send + 'static>(
+    name: &'static str,
+    prepare: impl Fn(&Worker) -> T + 'static,
+    call: impl Fn(&Worker, &T) -> Result<()> + Clone + Send + 'static,
+) -> Case<Error> {
+    let contents = |worker: &Worker| worker.store.snapshot().unwrap().to_bytes().unwrap();
+    let prepare = move || {
+        let worker = workers(1).remove(0);
+        let given = prepare(&worker);
+        let before = contents(&worker);
+        (worker, given, before)
+    };
+    case(name, prepare, move |(worker, given, before)| {
+        let result = call(&worker, &given);
+        if result.is_err() {
+            without_failures(|| assert!(contents(&worker) == before, "the contents changed"));
+        }
+        result
     })
 }
 
@@ -183,6 +207,11 @@ fn snapshot(worker: &Worker) -> Snapshot {
     set_momentum(worker);
     worker.store.push(&worker.keys, &worker.values(1.0), 0).unwrap();
     worker.store.snapshot().unwrap()
+}
+
+fn states(worker: &Worker, snapshot: &Snapshot) -> Result<BTreeMap<Key, OptimizerState>> {
+    let bytes = snapshot.optimizer_states_to_bytes(true)?;
+    Ok(OptimizerStates::from_bytes(&worker.backends, &bytes)?.states)
 }
 
 fn compress(worker: &Worker) {
@@ -312,18 +341,26 @@ fn other_calls() -> Vec<Case<Error>> {
                 worker.store.barrier()
             },
         ),
-        on_ranks(
-            "set_optimizer_states",
+        on_ranks("set_optimizer_states", snapshot, |worker, snapshot| {
+            worker.store.set_optimizer_states(None, states(worker, snapshot)?)
+        }),
+        atomic(
+            "set_optimizer in place of another",
+            |worker| drop(snapshot(worker)),
+            |worker, ()| worker.store.set_optimizer(Optimizer::new("lamb")?),
+        ),
+        atomic(
+            "set_optimizer_states of an optimizer that steps other parts",
             |worker| {
-                let snapshot = snapshot(worker);
-                worker.store.optimizer().unwrap().unwrap();
-                snapshot
+                worker.store.set_optimizer(Optimizer::new("lamb").unwrap()).unwrap();
+                worker.store.push(&worker.keys, &worker.values(1.0), 0).unwrap();
+                let others = worker.store.snapshot().unwrap();
+                snapshot(worker);
+                others
             },
-            |worker, snapshot| {
-                let bytes = snapshot.optimizer_states_to_bytes(true)?;
-                let states =
-                    kvstore_core::OptimizerStates::from_bytes(&worker.backends, &bytes)?.states;
-                worker.store.set_optimizer_states(None, states)
+            |worker, others| {
+                let states = states(worker, others)?;
+                worker.store.set_optimizer_states(Some(Optimizer::new("lamb")?), states)
             },
         ),
     ]

@@ -117,15 +117,18 @@ fn programs() -> impl Strategy<Value = Program> {
         })
 }
 
+fn optimizer(name: &str) -> Optimizer {
+    let optimizer = Optimizer::new(name).unwrap();
+    match name {
+        "sgd" | "lars" => optimizer.with("momentum", 0.9).unwrap(),
+        _ => optimizer,
+    }
+}
+
 impl Program {
     fn prepare(&self, store: &dyn KvStore, backends: &Backends) {
         if let Some(name) = self.optimizer {
-            let optimizer = Optimizer::new(name).unwrap();
-            let optimizer = match name {
-                "sgd" => optimizer.with("momentum", 0.9).unwrap(),
-                _ => optimizer,
-            };
-            store.set_optimizer(optimizer).unwrap();
+            store.set_optimizer(optimizer(name)).unwrap();
         }
         store.set_clip_global_norm(self.clip).unwrap();
         for (number, dims) in self.keys.iter().enumerate() {
@@ -243,8 +246,7 @@ fn after_a_snapshot(name: &str, dtype: DType, compression: Option<&str>, sizes: 
     };
     let set_up = |store: &dyn KvStore| {
         program.prepare(store, &backends);
-        let optimizer = Optimizer::new(name).unwrap();
-        store.set_optimizer(optimizer).unwrap();
+        store.set_optimizer(optimizer(name)).unwrap();
         let compression = compression.map(|name| Compression::new(name, 0.5).unwrap());
         store.set_compression(compression).unwrap();
     };
@@ -306,7 +308,9 @@ fn any_number_of_workers_continues_from_a_snapshot() {
         after_a_snapshot("adam", DType::F32, None, sizes);
         after_a_snapshot("nadam", DType::F16, None, sizes);
         after_a_snapshot("sgld", DType::F32, None, sizes);
+        after_a_snapshot("lars", DType::F32, None, sizes);
         after_a_snapshot("lamb", DType::F32, None, sizes);
+        after_a_snapshot("lamb", DType::F16, None, sizes);
         after_a_snapshot("groupadagrad", DType::Bf16, None, sizes);
     }
     after_a_snapshot("sgd", DType::F32, Some("2bit"), [2, 2]);

@@ -130,7 +130,7 @@ impl Stores {
                     fallible::push(&mut all, value)?;
                 }
             }
-            self.part.sums(&pushed, &all, None)
+            self.part().sums(&pushed, &all, None)
         })
     }
 

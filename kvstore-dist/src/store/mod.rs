@@ -311,7 +311,7 @@ impl KvStore for DistStore {
 
     fn stats(&self) -> Result<Vec<KeyStats>> {
         let stores = &self.stores;
-        let parts = stores.part.stats()?;
+        let parts = stores.part().stats()?;
         let mut part_bytes: HashMap<Key, usize> = fallible::hash_map(parts.len())?;
         part_bytes.extend(parts.into_iter().map(|stats| (stats.key, stats.state_bytes)));
         let mut all = stores.complete.stats()?;

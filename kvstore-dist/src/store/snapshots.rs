@@ -26,7 +26,7 @@ impl Stores {
         if let Policy::Optimizer(optimizer) = &config.policy
             && config.policy.steps_parts()
         {
-            let own = self.part.snapshot()?.optimizer_states_to_bytes(true)?;
+            let own = self.part().snapshot()?.optimizer_states_to_bytes(true)?;
             let all = wire.gather_bytes(&own)?;
             let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
             for rank in 0..self.collective.size() {
@@ -143,7 +143,7 @@ impl Stores {
             let partition = partitions.get(key)?;
             Some((partition.elements(rank).start, partition.part(rank)?))
         })?;
-        self.part.rollback(&parts)?;
+        self.part().rollback(&parts)?;
         let has_residual = |key: &&Key| snapshot.residuals(key).get(rank).is_some();
         let num_residuals = keys.iter().filter(has_residual).count();
         let mut residuals = self.residuals();
@@ -192,9 +192,10 @@ impl Stores {
             state.check(optimizer.name(), key, partition.spec())?;
         }
         if !policy.steps_parts() {
-            self.divide(&policy)?;
+            let part = self.divide(&policy)?;
             self.complete.set_optimizer_states(Some(optimizer), states)?;
-            self.part.set_updater(None)?;
+            part.set_updater(None)?;
+            self.set_part(part);
             self.set_policy_with(policy, loaded);
             return Ok(());
         }
@@ -206,11 +207,11 @@ impl Stores {
                 parts.insert(key, state);
             }
         }
-        if !own.policy.steps_parts() || own.policy.unit() != policy.unit() {
-            self.divide(&policy)?;
-            self.complete.set_updater(None)?;
-        }
-        self.part.set_optimizer_states(Some(optimizer), parts)?;
+        let is_divided = own.policy.steps_parts() && own.policy.unit() == policy.unit();
+        let part = if is_divided { self.part() } else { self.divide(&policy)? };
+        part.set_optimizer_states(Some(optimizer), parts)?;
+        self.complete.set_updater(None)?;
+        self.set_part(part);
         self.set_policy_with(policy, loaded);
         Ok(())
     }

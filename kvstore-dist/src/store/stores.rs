@@ -48,7 +48,7 @@ pub(crate) struct Stores {
     /// The complete values, which pulls return.
     pub(crate) complete: LocalStore,
     /// This rank's parts: of the weights if the optimizer steps parts, otherwise of the last sums.
-    pub(crate) part: LocalStore,
+    part: Mutex<Arc<LocalStore>>,
     /// The sums of the values that this rank pushed last.
     pub(crate) sums: LocalStore,
     config: Mutex<Config>,
@@ -72,7 +72,7 @@ impl Stores {
             backends: backends.clone(),
             collective,
             complete: LocalStore::new("local", backends.clone())?,
-            part: LocalStore::new("local", backends.clone())?,
+            part: Mutex::new(Arc::new(LocalStore::new("local", backends.clone())?)),
             sums,
             config: Mutex::new(config),
             residuals: Mutex::default(),
@@ -81,6 +81,16 @@ impl Stores {
 
     pub(crate) fn config(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the store of this rank's parts.
+    pub(crate) fn part(&self) -> Arc<LocalStore> {
+        Arc::clone(&self.part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the store of this rank's parts.
+    pub(super) fn set_part(&self, part: Arc<LocalStore>) {
+        *self.part.lock().unwrap_or_else(PoisonError::into_inner) = part;
     }
 
     pub(super) fn rank(&self) -> usize {
@@ -102,23 +112,25 @@ impl Stores {
     pub(crate) fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
         let policy = if updater.is_some() { Policy::Updater } else { Policy::Assign };
         let updater = updater.map(|updater| Arc::new(PanicGuard(updater)) as Arc<dyn Updater>);
-        self.divide(&policy)?;
-        self.part.set_updater(None)?;
+        let part = self.divide(&policy)?;
         self.complete.set_updater(updater)?;
+        part.set_updater(None)?;
+        self.set_part(part);
         self.set_policy(policy);
         Ok(())
     }
 
     pub(crate) fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
         let policy = Policy::Optimizer(Arc::new(optimizer.clone()));
-        self.divide(&policy)?;
+        let part = self.divide(&policy)?;
         if policy.steps_parts() {
+            part.set_optimizer(optimizer)?;
             self.complete.set_updater(None)?;
-            self.part.set_optimizer(optimizer)?;
         } else {
-            self.part.set_updater(None)?;
             self.complete.set_optimizer(optimizer)?;
+            part.set_updater(None)?;
         }
+        self.set_part(part);
         self.set_policy(policy);
         Ok(())
     }
@@ -138,7 +150,8 @@ impl Stores {
 
     pub(crate) fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         let mut config = self.config();
-        let store = if config.policy.steps_parts() { &self.part } else { &self.complete };
+        let part = self.part();
+        let store = if config.policy.steps_parts() { &*part } else { &self.complete };
         store.set_hyper_parameters(parameters)?;
         if let Some(optimizer) = store.optimizer()? {
             config.change().policy = Policy::Optimizer(Arc::new(optimizer));
@@ -184,33 +197,38 @@ impl Stores {
         config.agree()
     }
 
-    /// Prepares the parts for a policy. An optimizer that steps parts needs the parts of the
-    /// current values, and another unit needs another partition.
-    pub(crate) fn divide(&self, policy: &Policy) -> Result<()> {
-        if policy.steps_parts() || policy.unit() != self.unit() {
-            self.seed(&self.complete.keys()?, policy.unit())?;
+    /// Returns a store of parts for a policy. It is a new one if the policy needs another: an
+    /// optimizer that steps parts starts with the current values, and another unit needs another
+    /// partition.
+    pub(crate) fn divide(&self, policy: &Policy) -> Result<Arc<LocalStore>> {
+        let present = self.part();
+        if !policy.steps_parts() && policy.unit() == self.unit() {
+            return Ok(present);
         }
-        Ok(())
+        let part = LocalStore::new(present.name(), self.backends.clone());
+        let part = part.ok_or_else(|| Error::Internal("a name is not known".to_owned()))?;
+        self.seed(&part, &self.complete.keys()?, policy.unit())?;
+        Ok(Arc::new(part))
     }
 
-    /// Sets the parts of these keys from the complete values. Either all parts change or none.
-    fn seed(&self, keys: &[Key], unit: StepUnit) -> Result<()> {
+    /// Sets the parts of these keys from the complete values.
+    fn seed(&self, part: &LocalStore, keys: &[Key], unit: StepUnit) -> Result<()> {
         let values = self.complete.pull(keys, 0)?;
         let (mut own, mut parts) = (Vec::new(), Vec::new());
         let mut of_others = Vec::new();
         for ((key, partition), value) in keys.iter().zip(self.partitions(keys, unit)?).zip(values) {
-            if let Some(part) = partition.part(self.rank()) {
+            if let Some(spec) = partition.part(self.rank()) {
                 let first = partition.elements(self.rank()).start;
-                let part = value.view(first, part.shape().clone())?.compact()?;
+                let elements = value.view(first, spec.shape().clone())?.compact()?;
                 fallible::push(&mut own, key.clone())?;
-                fallible::push(&mut parts, Value::from(part))?;
-            } else if self.part.contains(key)? {
-                // An earlier value or unit had a part for this rank.
+                fallible::push(&mut parts, Value::from(elements))?;
+            } else if part.contains(key)? {
+                // An earlier value had a part for this rank.
                 fallible::push(&mut of_others, key.clone())?;
             }
         }
-        self.part.init_with(&own, &parts, OnExisting::Replace)?;
-        self.part.remove(&of_others)
+        part.init_with(&own, &parts, OnExisting::Replace)?;
+        part.remove(&of_others)
     }
 
     pub(crate) fn init(
@@ -244,19 +262,20 @@ impl Stores {
             residuals.remove(key);
         }
         drop(residuals);
-        self.seed(&new, self.unit())
+        self.seed(&self.part(), &new, self.unit())
     }
 
     pub(crate) fn remove(&self, keys: &[Key]) -> Result<()> {
+        let part = self.part();
         let mut own = fallible::with_capacity(keys.len())?;
         for key in keys {
-            if self.part.contains(key)? {
+            if part.contains(key)? {
                 own.push(key.clone());
             }
         }
         self.complete.remove(keys)?;
         self.sums.remove(keys)?;
-        self.part.remove(&own)?;
+        part.remove(&own)?;
         let mut residuals = self.residuals();
         for key in keys {
             residuals.remove(key);
@@ -368,7 +387,7 @@ impl Stores {
         values: impl Iterator<Item = impl ExactSizeIterator<Item = Value>>,
     ) -> Result<Vec<Value>> {
         self.push_parts(wire, keys, partitions, values)?;
-        let parts = self.own(keys, partitions, |own| self.part.pull(own, 0))?;
+        let parts = self.own(keys, partitions, |own| self.part().pull(own, 0))?;
         let values = wire.gather(partitions, &parts)?;
         fallible::collect(values.into_iter().map(Value::from))
     }
@@ -396,7 +415,7 @@ impl Stores {
         ids_of.extend(keys.iter().zip(touched.iter().map(Vec::as_slice)));
         let changed = self.own(keys, partitions, |own| {
             let ids = own.iter().map(|key| ids_of.get(key).copied().unwrap_or_default());
-            self.part.pull_rows(own, &fallible::collect(ids)?, 0)
+            self.part().pull_rows(own, &fallible::collect(ids)?, 0)
         })?;
         let rows = wire.gather_rows(partitions, &changed)?;
         let rows = rows.into_iter().zip(partitions).map(|(rows, partition)| partition.unlist(rows));
@@ -424,7 +443,7 @@ impl Stores {
             all.extend(values);
         }
         let mut norms = NormExchange::new(wire, keys, partitions);
-        self.part.push_parts(&pushed, &all, &mut |sums| norms.complete(sums))?;
+        self.part().push_parts(&pushed, &all, &mut |sums| norms.complete(sums))?;
         norms.finish()
     }
 
