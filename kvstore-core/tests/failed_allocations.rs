@@ -13,12 +13,12 @@
 
 use std::fs::File;
 
+use kvstore_allocators::{FailingAllocator, case, run_cases, without_failures};
 use kvstore_core::{
     ArrayList, Backends, BinaryOp, BoxError, Compression, CpuBackend, DType, Device, Error,
     ErrorCode, Key, KvStore, LocalStore, NDArray, Optimizer, OptimizerState, Range, Reduction,
     Result, RowSparse, Scalar, Snapshot, Tensor, UnaryOp, Value,
 };
-use kvstore_failing_allocator::{FailingAllocator, case, run_cases, without_failures};
 
 #[path = "failed_allocations/many.rs"]
 mod many;
@@ -31,7 +31,7 @@ const LEN: usize = 32_000;
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-type Case = kvstore_failing_allocator::Case<Error>;
+type Case = kvstore_allocators::Case<Error>;
 
 fn backends() -> Backends {
     // Failures are per thread, so the work must stay in this thread.

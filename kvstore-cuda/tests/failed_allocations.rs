@@ -15,11 +15,11 @@ mod cards;
 
 use std::sync::{Once, OnceLock};
 
+use kvstore_allocators::{Case, FailingAllocator, case, run_cases, without_failures};
 use kvstore_core::{
     Backends, BinaryOp, Compression, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore,
     Optimizer, Result, RowSparse, Scalar, Tensor, TensorSpec, Value,
 };
-use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases, without_failures};
 
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use kvstore_allocators::{Case, FailingAllocator, case, run_cases_by, without_failures};
 use kvstore_core::{
     Backends, BoxError, Compression, CpuBackend, DType, Device, Error, ErrorCode, Key, KvStore,
     OnExisting, Optimizer, OptimizerState, OptimizerStates, Result, RowSparse, Snapshot, Tensor,
     TensorSpec, Updater, Value, WorkerGroup,
 };
 use kvstore_dist::{DistStore, Group, LocalCollective};
-use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases_by, without_failures};
 
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;

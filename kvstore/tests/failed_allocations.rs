@@ -13,7 +13,7 @@ use kvstore::{
     DType, Device, Error, ErrorCode, Key, NDArray, Optimizer, Pairs, Result, RowSparse, Store,
     Value, create, full, zeros,
 };
-use kvstore_failing_allocator::{Case, FailingAllocator, case, run_cases, without_failures};
+use kvstore_allocators::{Case, FailingAllocator, case, run_cases, without_failures};
 
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;

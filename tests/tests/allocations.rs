@@ -5,9 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 use kvstore::{DType, Device, Key, NDArray, Optimizer, Pairs, Result, Store, create, ones};
+use kvstore_allocators::{CountingAllocator, counts};
 
 #[global_allocator]
-static COUNTER: dhat::Alloc = dhat::Alloc;
+static COUNTER: CountingAllocator = CountingAllocator;
 
 /// Returns how many blocks a call may allocate, whatever the number of its keys: a small one for
 /// each helping thread. The thread pool sometimes allocates one for its queue.
@@ -54,11 +55,11 @@ impl Setting {
             step(&store)?;
         }
         for _ in 0..5 {
-            let before = dhat::HeapStats::get();
+            let before = counts();
             step(&store)?;
-            let after = dhat::HeapStats::get();
-            let blocks = after.total_blocks - before.total_blocks;
-            let bytes = after.total_bytes - before.total_bytes;
+            let after = counts();
+            let blocks = after.blocks - before.blocks;
+            let bytes = after.bytes - before.bytes;
             // On most machines, all of them together are smaller than one large allocation.
             let most_bytes = 4096.max(most_blocks() * 64);
             assert!(bytes < most_bytes, "{}: {bytes} bytes in {blocks} blocks", self.describe());
@@ -70,7 +71,6 @@ impl Setting {
 
 #[test]
 fn a_warm_step_allocates_next_to_nothing() {
-    let _profiler = dhat::Profiler::builder().testing().build();
     let momentum = Optimizer::sgd().with("momentum", 0.9).expect("a hyper-parameter of SGD");
     let optimizers = [
         ("no optimizer", None),

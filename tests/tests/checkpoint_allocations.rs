@@ -8,11 +8,12 @@
 use std::fmt::Write;
 
 use kvstore::{Snapshot, backends, create, trim};
+use kvstore_allocators::CountingAllocator;
 use kvstore_tests::fuzz::with_checksum;
 use kvstore_tests::suite::array;
 
 #[global_allocator]
-static COUNTER: dhat::Alloc = dhat::Alloc;
+static COUNTER: CountingAllocator = CountingAllocator;
 
 /// The bytes for any file: buffers, and those of the backend.
 const FIXED: usize = 3 << 20;
@@ -21,9 +22,7 @@ const FIXED: usize = 3 << 20;
 fn peak<R>(call: impl FnOnce() -> R) -> usize {
     // Otherwise the call would reuse pooled memory.
     trim();
-    let _profiler = dhat::Profiler::builder().testing().build();
-    let _result = call();
-    dhat::HeapStats::get().max_bytes
+    kvstore_allocators::peak(call)
 }
 
 #[test]

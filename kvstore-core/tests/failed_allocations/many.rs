@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use kvstore_allocators::{case, without_failures};
 use kvstore_core::{
     ArrayList, Compression, DType, Device, Key, KvStore, LocalStore, NDArray, Optimizer,
     OptimizerStates, Result, RowSparse, Scalar, Shape, Snapshot, Tensor, TensorSpec, Value,
 };
-use kvstore_failing_allocator::{case, without_failures};
 
 use super::{Case, LEN, assign, backends, change, key, store, tensor};
 

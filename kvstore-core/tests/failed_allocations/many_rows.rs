@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use kvstore_allocators::{case, without_failures};
 use kvstore_core::backend::DequantizeJob;
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{
     Compression, CpuBackend, DType, Device, Key, KvStore, LocalStore, OnExisting, Optimizer,
     Result, RowSparse, Tensor, Value,
 };
-use kvstore_failing_allocator::{case, without_failures};
 
 use super::many::many_keys;
 use super::{Case, assign, backends, change, key};

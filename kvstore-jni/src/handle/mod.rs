@@ -24,7 +24,7 @@ mod tests {
     use kvstore::ErrorCode;
 
     use super::*;
-    use kvstore_failing_allocator::{FailingAllocator, without_memory};
+    use kvstore_allocators::{FailingAllocator, without_memory};
 
     #[global_allocator]
     static ALLOCATOR: FailingAllocator = FailingAllocator;

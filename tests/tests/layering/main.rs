@@ -225,22 +225,23 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("kvstore-python", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
     ("kvstore-emulator", &[]),
-    ("kvstore-failing-allocator", &[]),
+    ("kvstore-allocators", &[]),
     ("kvstore-failing-malloc", &[]),
     ("kvstore-gpu-bench", &["kvstore", "kvstore-core"]),
     ("kvstore-peers", &["kvstore"]),
 ];
 
 /// Further crates that the tests of a crate use: the suites, and the stores that they take.
-const IN_TESTS: [(&str, &str); 8] = [
-    ("kvstore-core", "kvstore-failing-allocator"),
+const IN_TESTS: [(&str, &str); 9] = [
+    ("kvstore-core", "kvstore-allocators"),
     ("kvstore-cuda", "kvstore-emulator"),
-    ("kvstore-cuda", "kvstore-failing-allocator"),
-    ("kvstore", "kvstore-failing-allocator"),
-    ("kvstore-jni", "kvstore-failing-allocator"),
+    ("kvstore-cuda", "kvstore-allocators"),
+    ("kvstore", "kvstore-allocators"),
+    ("kvstore-jni", "kvstore-allocators"),
     ("kvstore-dist", "kvstore"),
-    ("kvstore-dist", "kvstore-failing-allocator"),
+    ("kvstore-dist", "kvstore-allocators"),
     ("kvstore-dist", "kvstore-tests"),
+    ("kvstore-tests", "kvstore-allocators"),
 ];
 
 #[test]

@@ -1,12 +1,7 @@
 //! An allocator that fails on request, and a harness that fails each long allocation of a call.
 //!
-//! A test declares the allocator and passes its cases to [`run_cases`]. It must be the only test of
-//! its file, because the allocator and its state are global: the allocations of all threads fail.
-//! With [`without_memory`], only those of the calling thread fail, so other tests may run
-//! meanwhile.
-
-#![allow(unsafe_code, reason = "an allocator is one")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a check fails by panicking")]
+//! A test passes its cases to [`run_cases`]. With [`without_memory`], only the allocations of the
+//! calling thread fail, so other tests may run meanwhile.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
