@@ -98,7 +98,7 @@ public final class Context {
         Objects.requireNonNull(deviceType, "deviceType");
         if (deviceId < 0) {
             throw KVStoreException.invalidArgument(
-                    "device id is " + deviceId + ", expected 0 or more");
+                    "device id: expected 0 or more, found " + deviceId);
         }
         for (Kind kind : Kind.VALUES) {
             if (kind.typeName.equals(deviceType)) {
@@ -106,7 +106,7 @@ public final class Context {
             }
         }
         throw KVStoreException.invalidArgument(
-                "device type `" + deviceType + "` is unknown, expected cpu or gpu");
+                "unknown device type `" + deviceType + "`: expected `cpu` or `gpu`");
     }
 
     /**

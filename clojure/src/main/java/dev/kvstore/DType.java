@@ -107,7 +107,7 @@ public enum DType {
                 return dtype;
             }
         }
-        throw KVStoreException.invalidArgument("dtype code " + code + " is unknown");
+        throw KVStoreException.invalidArgument("unknown dtype code " + code);
     }
 
     /**
@@ -125,7 +125,7 @@ public enum DType {
             }
         }
         throw KVStoreException.invalidArgument(
-                "dtype `" + name + "` is unknown, expected one of "
+                "unknown dtype `" + name + "`: expected one of "
                         + Arrays.stream(VALUES)
                                 .map(DType::toString)
                                 .collect(Collectors.joining(", ")));

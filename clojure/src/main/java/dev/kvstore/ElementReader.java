@@ -29,7 +29,8 @@ public sealed interface ElementReader permits NDArray {
         if (numBytes > Integer.MAX_VALUE) {
             throw KVStoreException.invalidArgument(
                     array + ": " + numBytes
-                            + " bytes do not fit into a buffer, read it piece by piece");
+                            + " bytes do not fit into a buffer, read them piece by piece"
+                            + " (`NDArray.read`, `ndarray/read-into`)");
         }
         try {
             return NativeHandle.buffer(ElementCopy.pin(array, array.handle()), numBytes);
@@ -222,7 +223,8 @@ public sealed interface ElementReader permits NDArray {
         array.handle();
         if (array.size() != 1) {
             throw KVStoreException.invalidArgument(
-                    "array of shape " + array.shape() + " is not a scalar, expected one element");
+                    "expected an array with one element, found "
+                            + array.dtype() + " " + array.shape());
         }
         return toDoubles()[0];
     }

@@ -53,9 +53,8 @@ final class HostBuffer {
     private Buffer allocate(long numBytes) {
         if (numBytes > Integer.MAX_VALUE) {
             throw KVStoreException.invalidArgument(
-                    "a buffer of " + numBytes
-                            + " bytes has to be direct and in the byte order of the "
-                            + "machine, or smaller than 2 GiB");
+                    "buffer of " + numBytes + " bytes: expected less than 2 GiB, or a direct buffer"
+                            + " in " + ByteOrder.nativeOrder() + " byte order");
         }
         ByteBuffer bytes = ByteBuffer.allocateDirect((int) numBytes).order(ByteOrder.nativeOrder());
         return switch (kind) {
@@ -73,7 +72,7 @@ final class HostBuffer {
      * @param numBytes the element size of the array, for a buffer that holds bytes
      */
     static HostBuffer source(Buffer buffer, int numBytes) {
-        HostBuffer source = of(requireNonNull(buffer, "data"), numBytes);
+        HostBuffer source = of(requireNonNull(buffer, "data"), "data", numBytes);
         if (source.direct != buffer) {
             transfer(buffer, source.direct);
         }
@@ -83,9 +82,9 @@ final class HostBuffer {
     /** Returns a buffer for writing. Call {@link #finish} after the native call. */
     static HostBuffer destination(Buffer buffer, int numBytes) {
         if (requireNonNull(buffer, "destination").isReadOnly()) {
-            throw KVStoreException.invalidArgument("the destination is a read-only buffer");
+            throw KVStoreException.invalidArgument("destination: the buffer is read-only");
         }
-        return of(buffer, numBytes);
+        return of(buffer, "destination", numBytes);
     }
 
     /**
@@ -110,7 +109,7 @@ final class HostBuffer {
         }
     }
 
-    private static HostBuffer of(Buffer buffer, int numBytes) {
+    private static HostBuffer of(Buffer buffer, String parameter, int numBytes) {
         if (buffer instanceof FloatBuffer floats) {
             return new HostBuffer(buffer, Kind.FLOATS, floats.order());
         } else if (buffer instanceof DoubleBuffer doubles) {
@@ -120,19 +119,20 @@ final class HostBuffer {
         } else if (buffer instanceof LongBuffer longs) {
             return new HostBuffer(buffer, Kind.LONGS, longs.order());
         } else if (buffer instanceof ByteBuffer bytes) {
-            checkBytes(bytes, numBytes);
+            checkBytes(bytes, parameter, numBytes);
             return new HostBuffer(buffer, Kind.BYTES, ByteOrder.nativeOrder());
         }
         throw KVStoreException.invalidArgument(
-                "a buffer of " + buffer.getClass().getSimpleName()
-                        + ", expected floats, doubles, ints, longs or bytes");
+                parameter + ": expected a buffer of floats, doubles, ints, longs or bytes, found a "
+                        + buffer.getClass().getSimpleName());
     }
 
-    private static void checkBytes(ByteBuffer bytes, int numBytes) {
+    private static void checkBytes(ByteBuffer bytes, String parameter, int numBytes) {
         if (numBytes > 1 && bytes.order() != ByteOrder.nativeOrder()) {
             throw KVStoreException.invalidArgument(
-                    "a byte buffer in " + bytes.order() + " order, expected "
-                            + ByteOrder.nativeOrder() + ": buffer.order(ByteOrder.nativeOrder())");
+                    parameter + ": expected a byte buffer in " + ByteOrder.nativeOrder()
+                            + " order, found " + bytes.order()
+                            + ": use buffer.order(ByteOrder.nativeOrder())");
         }
     }
 

@@ -176,7 +176,8 @@ public final class LrScheduler {
      */
     public LrScheduler stop(double stopFactorLr) {
         if (kind != Kind.FACTOR) {
-            throw KVStoreException.invalidArgument("only a factor schedule has a lower bound");
+            throw KVStoreException.invalidArgument(
+                    "stopFactorLr: expected a factor schedule, found " + this);
         }
         long[] changed = numbers.clone();
         changed[STOP] = bits(stopFactorLr);

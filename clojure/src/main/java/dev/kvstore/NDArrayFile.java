@@ -80,7 +80,9 @@ public final class NDArrayFile {
         Content content = Content.of(file);
         if (content.names.length < content.arrays.length) {
             List.of(content.arrays).forEach(NDArray::close);
-            throw KVStoreException.invalidArgument(file + ": Loaded NDArrays have no name");
+            throw KVStoreException.invalidArgument(
+                    file + ": Loaded NDArrays have no name; load them as a list"
+                            + " (`NDArrayFile.loadList`, `ndarray/load2-array`)");
         }
         Map<String, NDArray> arrays = new LinkedHashMap<>();
         for (int i = 0; i < content.names.length; i++) {
@@ -143,13 +145,14 @@ public final class NDArrayFile {
     static String name(Path file) {
         if (file.getFileSystem() != FileSystems.getDefault()) {
             throw KVStoreException.invalidArgument(
-                    file + " is in " + file.getFileSystem()
-                            + ", expected a file of the operating system");
+                    file + ": expected a file of the operating system, found one in "
+                            + file.getFileSystem());
         }
         String name = file.toString();
         if (name.indexOf('\uFFFD') >= 0) {
             throw KVStoreException.invalidArgument(
-                    "the name " + name + " has bytes that are no text in this JVM's encoding");
+                    name + ": expected a file name in this JVM's encoding, found other bytes;"
+                            + " run it in a UTF-8 locale");
         }
         return name;
     }

@@ -193,7 +193,7 @@ public final class NativeMemory {
     public static void setSoftCap(long numBytes) {
         if (numBytes <= 0) {
             throw KVStoreException.invalidArgument(
-                    "soft cap is " + numBytes + " bytes, expected more than 0");
+                    "soft cap: expected more than 0 bytes, found " + numBytes);
         }
         SOFT_CAP.set(numBytes);
         setNativeLimit();
@@ -456,7 +456,8 @@ public final class NativeMemory {
             // Reported below, like a number that is out of range.
         }
         throw KVStoreException.invalidArgument(
-                "system property " + PROPERTY + " is `" + text + "`, expected a size such as 8g");
+                "system property " + PROPERTY + ": expected a size such as 8g, found `" + text
+                        + "`");
     }
 
     /** Returns a size in the largest unit in which it is at least 1. */

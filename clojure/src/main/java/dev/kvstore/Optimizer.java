@@ -102,7 +102,7 @@ public final class Optimizer extends OptimizerFactories {
         if (!hyperParameters.containsKey(canonical)) {
             throw KVStoreException.invalidArgument(
                     "optimizer `" + name + "` has no hyper-parameter `" + hyperParameter
-                            + "`, expected one of " + String.join(", ", hyperParameters.keySet()));
+                            + "`: expected one of " + String.join(", ", hyperParameters.keySet()));
         }
         return new Optimizer(
                 name,

@@ -151,7 +151,11 @@ public final class ResourceScope implements AutoCloseable {
         }
         if (thread != Thread.currentThread() || INNERMOST.get() != this) {
             throw new IllegalStateException(
-                    "a resource scope is closed by its own thread, inner ones first");
+                    "cannot close the resource scope: "
+                            + (thread == Thread.currentThread()
+                                    ? "close its inner scope first"
+                                    : "expected " + thread + ", found "
+                                            + Thread.currentThread()));
         }
         INNERMOST.set(outer);
         List<NativeResource> made = resources;

@@ -51,7 +51,7 @@ public final class Shape {
             if (dimension < 0) {
                 throw KVStoreException.invalidArgument(
                         "shape " + describe(dimensions)
-                                + " has the negative dimension " + dimension);
+                                + ": expected dimensions of 0 or more, found " + dimension);
             }
             // The other dimensions of an empty array may overflow, because its product is 0 anyway.
             if (dimension == 0) {
@@ -96,7 +96,10 @@ public final class Shape {
     public long get(int axis) {
         if (axis < 0 || axis >= dimensions.length) {
             throw KVStoreException.invalidArgument(
-                    "axis " + axis + " is out of range for shape " + this);
+                    "axis " + axis + " is out of range for shape " + this + ": expected "
+                            + (dimensions.length == 0
+                                    ? "none, because a scalar has no axes"
+                                    : "0 to " + (dimensions.length - 1)));
         }
         return dimensions[axis];
     }
