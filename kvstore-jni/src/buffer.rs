@@ -81,7 +81,7 @@ impl<'a, 'local> Region<'a, 'local> {
         let capacity = env.get_direct_buffer_capacity(&buffer)?;
         if self.position.checked_add(self.len).is_none_or(|end| end > capacity) {
             let text = format!(
-                "{} elements from {} on of a buffer of {capacity}",
+                "{} elements from element {} on are out of range for a buffer of {capacity}",
                 self.len, self.position
             );
             return Err(Error::invalid(text).into());
@@ -244,7 +244,10 @@ fn read_bytes_of(
 ) -> Result<()> {
     let size = array.dtype().size();
     if !region.len.is_multiple_of(size) {
-        let text = format!("{} bytes of a buffer are not a whole number of elements", region.len);
+        let text = format!(
+            "destination: {} bytes is not a whole number of {size}-byte elements",
+            region.len
+        );
         return Err(Error::invalid(text).into());
     }
     let part = array.elements(first, region.len / size)?.tensor();

@@ -23,7 +23,7 @@ pub(crate) trait Code: Copy + 'static {
         let code = code.into();
         let found = Self::ALL.iter().find(|(_, number, _)| jlong::from(*number) == code);
         let (value, ..) =
-            found.ok_or_else(|| Error::invalid(format!("{} {code} is unknown", Self::NAME)))?;
+            found.ok_or_else(|| Error::invalid(format!("unknown {} {code}", Self::NAME)))?;
         Ok(*value)
     }
 

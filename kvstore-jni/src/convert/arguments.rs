@@ -63,26 +63,28 @@ pub(crate) fn schedule(env: &Env<'_>, numbers: &JLongArray<'_>) -> Result<Option
     };
     let schedule = match (ScheduleKind::of(kind)?, own) {
         (ScheduleKind::Factor, &[step, factor, lowest]) => {
-            LrScheduler::factor(update_count(step)?, fraction(factor))?
+            LrScheduler::factor(update_count(step, "step")?, fraction(factor))?
                 .with_stop(fraction(lowest))?
         }
         (ScheduleKind::MultiFactor, &[factor, ref steps @ ..]) => {
-            let steps = fallible::try_collect(steps.iter().map(|&step| update_count(step)))?;
+            let steps = steps.iter().map(|&step| update_count(step, "steps"));
+            let steps = fallible::try_collect(steps)?;
             LrScheduler::multi_factor(steps, fraction(factor))?
         }
         (ScheduleKind::Poly, &[end, power, last]) => {
-            LrScheduler::poly(update_count(end)?, fraction(power), fraction(last))?
+            LrScheduler::poly(update_count(end, "maxUpdate")?, fraction(power), fraction(last))?
         }
         (ScheduleKind::Cosine, &[end, last]) => {
-            LrScheduler::cosine(update_count(end)?, fraction(last))?
+            LrScheduler::cosine(update_count(end, "maxUpdate")?, fraction(last))?
         }
-        _ => return Err(Error::invalid(format!("schedule {numbers:?} is unknown")).into()),
+        _ => return Err(Error::invalid(format!("unknown schedule {numbers:?}")).into()),
     };
     // Java always passes the warm-up. With 0 steps there is none, and its mode has no meaning.
     if steps == 0 {
         return Ok(Some(schedule));
     }
-    Ok(Some(schedule.with_warmup(update_count(steps)?, fraction(begin), Warmup::of(mode)?)?))
+    let steps = update_count(steps, "warmupSteps")?;
+    Ok(Some(schedule.with_warmup(steps, fraction(begin), Warmup::of(mode)?)?))
 }
 
 /// Decodes a double from its bits.
@@ -90,15 +92,14 @@ fn fraction(bits: jlong) -> f64 {
     f64::from_bits(bits.cast_unsigned())
 }
 
-/// Converts an update count.
+/// Converts an update count; `name` is its name in errors.
 ///
 /// # Errors
 /// - [`Error::InvalidArgument`] if it is negative.
-fn update_count(number: jlong) -> Result<u64> {
+fn update_count(number: jlong, name: &str) -> Result<u64> {
     let count = u64::try_from(number);
-    Ok(count.map_err(|_| {
-        Error::invalid(format!("number of updates: expected 0 or more, found {number}"))
-    })?)
+    Ok(count
+        .map_err(|_| Error::invalid(format!("`{name}`: expected 0 or more, found {number}")))?)
 }
 
 /// Returns the shape with these dimensions.
@@ -107,12 +108,15 @@ fn update_count(number: jlong) -> Result<u64> {
 /// - [`Error::InvalidArgument`] if a dimension is negative.
 pub(crate) fn shape(env: &Env<'_>, dimensions: &JLongArray<'_>) -> Result<Shape> {
     let dimensions = numbers(env, dimensions, "shape")?;
-    let mut lengths = fallible::with_capacity(dimensions.len())?;
-    lengths.extend(dimensions.iter().filter_map(|&dimension| usize::try_from(dimension).ok()));
-    if lengths.len() < dimensions.len() {
-        let text = format!("shape {dimensions:?} has a negative dimension");
+    if let Some(negative) =
+        dimensions.iter().find(|&&dimension| usize::try_from(dimension).is_err())
+    {
+        let text =
+            format!("shape {dimensions:?}: expected dimensions of 0 or more, found {negative}");
         return Err(Error::invalid(text).into());
     }
+    let mut lengths = fallible::with_capacity(dimensions.len())?;
+    lengths.extend(dimensions.iter().filter_map(|&dimension| usize::try_from(dimension).ok()));
     Ok(Shape::from(lengths))
 }
 

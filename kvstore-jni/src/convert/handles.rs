@@ -21,7 +21,7 @@ pub(crate) static ARRAYS: LazyLock<HandleTable<NDArray>> =
     LazyLock::new(|| HandleTable::new("array"));
 /// The row-sparse values that Java holds.
 pub(crate) static ROWS: LazyLock<HandleTable<RowSparse>> =
-    LazyLock::new(|| HandleTable::new("row sparse value"));
+    LazyLock::new(|| HandleTable::new("row-sparse value"));
 /// The stores that Java holds.
 pub(crate) static STORES: LazyLock<HandleTable<Store>> =
     LazyLock::new(|| HandleTable::new("store"));

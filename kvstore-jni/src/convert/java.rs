@@ -72,7 +72,8 @@ pub(super) fn with_string<T>(
     if text.contains(char::REPLACEMENT_CHARACTER)
         && JNIString::new(&text).to_bytes() != encoded.to_bytes()
     {
-        return Err(Error::invalid(format!("`{name}` is not valid Unicode: `{text}`")).into());
+        let text = format!("`{name}`: expected valid Unicode, found `{text}`");
+        return Err(Error::invalid(text).into());
     }
     convert(&text)
 }
