@@ -34,7 +34,8 @@
   [option value]
   (let [flag? (Optimizer/isFlag (native-name option))]
     (when-not (or (number? value) (and flag? (boolean? value)))
-      (str "expected " (if flag? "true, false, 0 or 1" "a number") " for " (pr-str option)
+      (str "hyper-parameter `" (pr-str option) "`: expected "
+           (if flag? "true, false, 0 or 1" "a number")
            ", found " (errors/shown value)))))
 
 (defn native-values
@@ -44,7 +45,7 @@
   [option->value]
   (doseq [[_ same] (group-by native-name (keys option->value))
           :when (next same)]
-    (errors/invalid (str (string/join " and " same)
+    (errors/invalid (str (string/join " and " (map #(str "`" % "`") same))
                          " name the same hyper-parameter: expected one of them, found "
                          (if (= 2 (count same)) "both" "all"))
                     option->value))

@@ -20,7 +20,9 @@
     (not (integer? x)) false
     (<= Long/MIN_VALUE x Long/MAX_VALUE) true
     (.isFloatingPoint dtype) false
-    :else (errors/invalid (str "Invalid number: " x " does not fit a long") x)))
+    :else (errors/invalid (str "Invalid number: expected an integer that fits into `int64`, found "
+                               x)
+                          x)))
 
 (defn all-long?
   "Returns whether to pass all the numbers `xs` as longs to an array of `dtype`."

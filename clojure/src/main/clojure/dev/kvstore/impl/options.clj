@@ -20,8 +20,8 @@
   (when-not (or (nil? opts) (map? opts))
     (errors/reject "options" "a map or nil" opts))
   (when-let [unknown (first (remove (set allowed) (keys opts)))]
-    (errors/invalid (str "Unknown option " (pr-str unknown)
-                         ", expected one of " (string/join " " allowed))
+    (errors/invalid (str "Unknown option `" (pr-str unknown)
+                         "`: expected one of " (string/join ", " allowed))
                     unknown))
   opts)
 

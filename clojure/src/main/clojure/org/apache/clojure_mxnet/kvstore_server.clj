@@ -31,6 +31,9 @@
       (start)"
   ([] (start 0))
   ([die-if-others-go-out-timeout]
-   (errors/check int? die-if-others-go-out-timeout "setting" "an integer")
+   (when-not (int? die-if-others-go-out-timeout)
+     (errors/reject "setting" "an integer" die-if-others-go-out-timeout
+                    {:found die-if-others-go-out-timeout
+                     :place "for `die-if-others-go-out-timeout`"}))
    (throw (ex-info "servers are not supported: no store of this library needs one"
                    {:kvstore/code :unsupported}))))

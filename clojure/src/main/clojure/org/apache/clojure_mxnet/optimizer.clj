@@ -61,14 +61,14 @@
   [option x]
   (when-not (or (nil? x)
                 (and (map? x) (every? pairs/single-key? (keys x)) (every? number? (vals x))))
-    (str "expected a map of keys to numbers for " option ", found " (errors/shown x))))
+    (str "`" option "`: expected a map of keys to numbers, found " (errors/shown x))))
 
 (defn- wrong-option
   "Returns why the first invalid value of `opts` is invalid, as a message, or nil."
   [numbers {:keys [lr-scheduler lr-mult wd-mult]}]
   (or (some (fn [[option value]] (hyper-parameters/wrong-value option value)) numbers)
       (when-not (or (nil? lr-scheduler) (instance? LrScheduler lr-scheduler))
-        (str "expected an LrScheduler for :lr-scheduler, found " (errors/shown lr-scheduler)))
+        (str "`:lr-scheduler`: expected an LrScheduler, found " (errors/shown lr-scheduler)))
       (wrong-factors :lr-mult lr-mult)
       (wrong-factors :wd-mult wd-mult)))
 
@@ -82,10 +82,10 @@
         numbers (dissoc opts :lr-scheduler :lr-mult :wd-mult)]
     (when-let [unknown (first (remove (comp (set known) hyper-parameters/native-name)
                                       (keys numbers)))]
-      (errors/invalid (str "Unknown option " (pr-str unknown) " of " optimizer-name
-                           ", expected one of "
-                           (string/join " " (map (comp str hyper-parameters/option) known))
-                           " :lr-scheduler :lr-mult :wd-mult")
+      (errors/invalid (str "optimizer `" optimizer-name "` has no hyper-parameter `"
+                           (pr-str unknown) "`: expected one of "
+                           (string/join ", " (map (comp str hyper-parameters/option) known))
+                           ", :lr-scheduler, :lr-mult, :wd-mult")
                       unknown))
     (when-let [wrong (wrong-option numbers opts)]
       (incorrect optimizer-name opts wrong))

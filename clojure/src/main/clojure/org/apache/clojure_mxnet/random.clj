@@ -26,10 +26,12 @@
     (every? #(and (int? %) (pos? (long %))) dims)))
 
 (defn- checked
-  "Throws `message` with the arguments in the `ex-data`, unless `valid?` is true."
-  [valid? message & arguments]
+  "Throws `message` with the arguments in the `ex-data`, unless `valid?` is true. `expected` says
+  which arguments are valid."
+  [valid? message expected & arguments]
   (when-not valid?
-    (errors/invalid (str message ": found " (string/join ", " (map errors/shown arguments)))
+    (errors/invalid (str message ": expected " expected ", found "
+                         (string/join ", " (map errors/shown arguments)))
                     (vec arguments))))
 
 (defn- made
@@ -69,7 +71,9 @@
                  (number? high)
                  (<= (double low) (double high))
                  (shape-vec? shape-vec))
-            "Incorrect random uniform parameters" low high shape-vec)
+            "Incorrect random uniform parameters"
+            "numbers low <= high and a list of dimensions above 0"
+            low high shape-vec)
    (let [low (double low)
          high (double high)]
      (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/uniform low high s d c))
@@ -86,7 +90,9 @@
   (^dev.kvstore.NDArray [loc scale shape-vec] (normal loc scale shape-vec nil))
   (^dev.kvstore.NDArray [loc scale shape-vec opts]
    (checked (and (number? loc) (number? scale) (pos? (double scale)) (shape-vec? shape-vec))
-            "Incorrect random normal parameters" loc scale shape-vec)
+            "Incorrect random normal parameters"
+            "a number loc, a number scale above 0 and a list of dimensions above 0"
+            loc scale shape-vec)
    (let [loc (double loc)
          scale (double scale)]
      (made (fn [^Shape s ^DType d ^Context c] (RandomArrays/normal loc scale s d c))
@@ -100,5 +106,5 @@
       (seed 7) ;=> nil"
   [n]
   (checked (and (number? n) (<= Long/MIN_VALUE n Long/MAX_VALUE) (== n (bigint n)))
-           "Incorrect seed parameters" n)
+           "Incorrect seed parameters" "a whole number that fits 64 bits" n)
   (errors/guard (RandomArrays/seed (long n))))

@@ -46,7 +46,8 @@
                  #(ndarray/+ (one) n)
                  #(ndarray/+ n (one))
                  #(ndarray/+= (one) n)]]
-        (is (= [(str "Invalid number: " n " does not fit a long") :invalid-argument n]
+        (is (= [(str "Invalid number: expected an integer that fits into `int64`, found " n)
+                :invalid-argument n]
                ((juxt :message :kvstore/code :kvstore/value) (failure (f))))))
       (is (= [1e30] (ndarray/->double-vec (ndarray/full [1] (bigint 1e30M) {:dtype :float64}))))
       (is (= [1.0 (float 1e30)] (ndarray/->vec (ndarray/array [1 (bigint 1e30M)] [2]))))

@@ -125,7 +125,7 @@
                   #(kvstore/set-hyper-parameters kv {:lr 0.5 :learning-rate 1})]
             :let [failed (failure (both))]]
       (is (= :invalid-argument (:kvstore/code failed)))
-      (is (= (str ":lr and :learning-rate name the same hyper-parameter: "
+      (is (= (str "`:lr` and `:learning-rate` name the same hyper-parameter: "
                   "expected one of them, found both")
              (:message failed))))
     (is (= 0.125 (rate)))))
@@ -144,14 +144,14 @@
     (is (= [0.0 1.0] ((juxt :centered :decoupled-wd) (kvstore/hyper-parameters kv))))
     (doseq [value [true false]
             option [:lr :learning-rate :wd :momentum :begin-num-update]]
-      (is (= (str "Incorrect sgd optimizer options: expected a number for " option ", found " value
-                  " (java.lang.Boolean)")
+      (is (= (str "Incorrect sgd optimizer options: hyper-parameter `" option
+                  "`: expected a number, found " value " (java.lang.Boolean)")
              (:message (failure (optimizer/sgd {option value})))))
-      (is (= (str "Invalid hyper-parameters: expected a number for " option ", found " value
-                  " (java.lang.Boolean)")
+      (is (= (str "Invalid hyper-parameters: hyper-parameter `" option
+                  "`: expected a number, found " value " (java.lang.Boolean)")
              (:message (failure (kvstore/set-hyper-parameters kv {option value}))))))
-    (is (= (str "Incorrect sgd optimizer options: expected true, false, 0 or 1 for :lazy-update, "
-                "found \"on\" (java.lang.String)")
+    (is (= (str "Incorrect sgd optimizer options: hyper-parameter `:lazy-update`: "
+                "expected true, false, 0 or 1, found \"on\" (java.lang.String)")
            (:message (failure (optimizer/sgd {:lazy-update "on"})))))
     (is (string/includes? (:message (failure (kvstore/set-optimizer
                                                kv (optimizer/sgd {:lazy-update 0.5}))))

@@ -105,7 +105,9 @@
   (let [[ndarray & others] (load2-array fname)]
     (run! #(.close ^NDArray %) others)
     (or ndarray
-        (errors/invalid "Invalid filename: the file holds no array" fname))))
+        (errors/invalid (str "Invalid filename: expected a file with an array, found none in "
+                             fname)
+                        fname))))
 
 (defn serialize
   "Returns `ndarray` as a byte[], for `deserialize` here or in MXNet.
