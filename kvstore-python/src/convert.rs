@@ -29,8 +29,9 @@ pub(crate) fn dtypes() -> String {
 
 /// Returns the dtype with this name.
 pub(crate) fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
-    DType::from_name(name)
-        .map_err(|_| type_error(py, format!("dtype `{name}`: expected one of {}", dtypes())))
+    DType::from_name(name).map_err(|_| {
+        type_error(py, format!("unknown dtype `{name}`: expected one of {}", dtypes()))
+    })
 }
 
 /// A device: the name of its kind, and its number.
@@ -46,7 +47,7 @@ pub(crate) fn device_like(object: &Bound<'_, PyAny>) -> PyResult<Device> {
     static PAIR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     if object.is_none() {
-        return Err(type_error(py, "expected a device, such as `cpu()`"));
+        return Err(type_error(py, "ctx: expected a device, such as `cpu()`, found None"));
     }
     let pair_of = PAIR.import(py, "mxkv.context", "_pair")?;
     let pair = finalization::call(pair_of, &PyTuple::new(py, [object])?, None)?;
@@ -75,9 +76,9 @@ pub(crate) fn shape(object: &Bound<'_, PyAny>) -> PyResult<Shape> {
     if let Some(length) = optional(py, object.extract::<usize>())? {
         return Ok(Shape::from([length]));
     }
-    let expected = "shape: expected an integer of at least 0, or a sequence of them";
-    let dims: Vec<usize> =
-        lists::read(object).map_err(|raised| replaced(py, raised, || type_error(py, expected)))?;
+    let expected = "shape: expected an integer of 0 or more, or a sequence of them";
+    let dims: Vec<usize> = lists::read(object)
+        .map_err(|raised| replaced(py, raised, || wrong_type(object, expected)))?;
     Ok(Shape::from(dims))
 }
 
@@ -121,60 +122,97 @@ fn integral(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Scalar> {
     if let Some(number) = optional(py, object.extract::<i64>())? {
         return Ok(Scalar::from(number));
     }
+    let too_large = |expected: &str| match shown(object) {
+        Ok(found) => invalid(py, format!("expected {expected}, found {found}")),
+        Err(raised) => raised,
+    };
     if !dtype.is_float() {
-        return Err(invalid(py, "expected an integer that fits into `int64`"));
+        return Err(too_large("an integer that fits into `int64`"));
     }
-    let too_large = || invalid(py, "expected a number that fits into `float64`");
-    object.extract::<f64>().map(Scalar::from).map_err(|raised| replaced(py, raised, too_large))
+    object
+        .extract::<f64>()
+        .map(Scalar::from)
+        .map_err(|raised| replaced(py, raised, || too_large("a number that fits into `float64`")))
 }
 
-/// Converts an argument to the type that the core expects.
+/// Returns an argument as error messages show it, on one line.
+fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    static SHOWN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    let shown = SHOWN.import(py, "mxkv._arguments", "shown")?;
+    let text = finalization::call(shown, &PyTuple::new(py, [object])?, None)?;
+    text.extract::<String>()
+}
+
+/// Returns a `TypeError` about an argument. The message is `expected`, followed by the argument.
+///
+/// This runs Python code. If that code raises an exception, returns that exception instead.
+pub(crate) fn wrong_type(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    match shown(object) {
+        Ok(found) => type_error(object.py(), format!("{expected}, found {found}")),
+        Err(raised) => raised,
+    }
+}
+
+/// Converts an argument to the type that the core expects; `name` is its name in errors.
 ///
 /// # Errors
 /// - A `TypeError` that names the expected type, if the argument has another type.
 /// - `InvalidArgument` if a number is too large.
 /// - Any other exception of the conversion, unchanged.
-pub(crate) fn argument<'py, T>(object: &Bound<'py, PyAny>, expected: &str) -> PyResult<T>
+pub(crate) fn argument<'py, T>(
+    object: &Bound<'py, PyAny>,
+    name: &str,
+    expected: &str,
+) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
 {
     let py = object.py();
     object.extract::<T>().map_err(|error| {
         let error: PyErr = error.into();
-        let made = if error.is_instance_of::<PyOverflowError>(py) {
-            invalid(py, format!("expected {expected}, found one beyond that"))
-        } else if error.is_instance_of::<PyTypeError>(py) {
-            let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
-            type_error(py, format!("expected {expected}, found a `{class}`"))
-        } else {
+        let is_too_large = error.is_instance_of::<PyOverflowError>(py);
+        if !is_too_large && !error.is_instance_of::<PyTypeError>(py) {
             return error;
+        }
+        let found = match shown(object) {
+            Ok(found) => found,
+            Err(raised) => return raised,
         };
+        let text = format!("{name}: expected {expected}, found {found}");
+        let made = if is_too_large { invalid(py, text) } else { type_error(py, text) };
         made.set_cause(py, Some(error));
         made
     })
 }
 
-/// Returns a floating-point argument.
-pub(crate) fn float(object: &Bound<'_, PyAny>) -> PyResult<f64> {
-    argument(object, "a number that fits into `float64`")
+/// Defines a function for each floating-point argument. Its errors contain the argument's name.
+macro_rules! floats {
+    ($($name:ident),+) => {
+        $(pub(crate) fn $name(object: &Bound<'_, PyAny>) -> PyResult<f64> {
+            argument(object, stringify!($name), "a number that fits into `float64`")
+        })+
+    };
 }
 
-/// Returns a count.
-pub(crate) fn count(object: &Bound<'_, PyAny>) -> PyResult<usize> {
-    argument(object, "a whole number from 0 up")
+floats!(start, stop, step, low, high, loc, scale, a_min, a_max, base_lr);
+
+/// Returns how many times each number is repeated.
+pub(crate) fn repeat(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    argument(object, "repeat", "an integer of 0 or more")
 }
 
 /// Returns the number of an axis. A negative number counts from the last axis.
 pub(crate) fn axis(object: &Bound<'_, PyAny>) -> PyResult<isize> {
-    argument(object, "the number of an axis")
+    argument(object, "axis", "an integer of 64 bits")
 }
 
 /// Returns an update number.
 pub(crate) fn num_update(object: &Bound<'_, PyAny>) -> PyResult<u64> {
-    argument(object, "the number of an update, from 0 up")
+    argument(object, "num_update", "an integer of 0 or more")
 }
 
 /// Returns the priority of a call.
 pub(crate) fn priority(object: &Bound<'_, PyAny>) -> PyResult<i32> {
-    argument(object, "a whole number of 32 bits as priority")
+    argument(object, "priority", "an integer of 32 bits")
 }

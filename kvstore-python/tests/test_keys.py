@@ -92,7 +92,7 @@ def test_pulls_into_row_sparse_outputs_check_their_keys():
         kv.pull([3, "3"], out=[rows, rows])
     with pytest.raises(TypeError, match="unexpected type for keys"):
         kv.pull(1.5, out=rows)
-    with pytest.raises(TypeError, match="dense arrays"):
+    with pytest.raises(TypeError, match="key `3`: out: expected a dense array"):
         kv.pushpull(3, nd.ones(2), out=rows)
 
 

@@ -55,7 +55,7 @@ def test_mappings_with_row_sparse_outputs():
     assert rows.indices.tolist() == [0, 1, 2]
     with pytest.raises(TypeError, match=r"key `e`: out.*: expected an array.* found a `NoneType`"):
         kv.row_sparse_pull({"e": None}, row_ids=[2])
-    with pytest.raises(TypeError, match="out: a map of key to output"):
+    with pytest.raises(TypeError, match="out: a map of keys to outputs"):
         kv.row_sparse_pull({"e": rows}, out=rows, row_ids=[2])
 
 

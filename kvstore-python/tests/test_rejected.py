@@ -152,7 +152,7 @@ def test_the_message_names_the_gradient_of_an_update_without_a_store():
     error = rejected(lambda: sgd.update(3, weight, None, state), TypeError)
     assert (error.key, str(error), weight.tolist()) == (
         "3",
-        "key `3`: gradient: expected an array",
+        "key `3`: gradient: expected an array, found a `NoneType`",
         [1, 1],
     )
 

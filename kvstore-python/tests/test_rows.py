@@ -119,5 +119,5 @@ def test_each_output_of_a_key_may_have_its_own_row_indices():
     assert (one.tolist()[1], other.tolist()[1], other.tolist()[3]) == ([2, 2], [0, 0], [4, 4])
     kv.row_sparse_pull(["e", "e"], out=[[one, other], one], row_ids=[[0], [3]])
     assert (other.tolist()[0], one.tolist()[3]) == ([1, 1], [4, 4])
-    with pytest.raises(mx.errors.LengthMismatchError, match="2 outs, 3 row_ids"):
+    with pytest.raises(mx.errors.LengthMismatchError, match="key `e`: outs .* 2 outs, 3 row_ids"):
         kv.row_sparse_pull(["e"], out=[[one, other]], row_ids=[[nd.array([1])] * 3])

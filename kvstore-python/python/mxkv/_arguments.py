@@ -60,23 +60,27 @@ def _has_mask(source: Any, masked: type, depth: int) -> bool:
     return has_lists and any(_has_mask(one, masked, depth + 1) for one in source)
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: Any, expected: str = "a number") -> float:
     """Returns a number. Rejects booleans, and strings, which ``float`` would parse."""
+    text = f"{name}: expected {expected}"
     if isinstance(value, (bool, numpy.bool_, str, bytes, bytearray)):
-        raise ArgumentTypeError(f"{name}: expected a number, found {shown(value)}")
+        raise ArgumentTypeError(f"{text}, found {shown(value)}")
     try:
         return float(value)
     except OverflowError:
-        raise InvalidArgumentError(f"{name}: {shown(value)} does not fit into `float64`") from None
+        text = f"{name}: expected a number that fits into `float64`, found {shown(value)}"
+        raise InvalidArgumentError(text) from None
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{name}: expected a number, found {shown(value)}") from None
+        raise ArgumentTypeError(f"{text}, found {shown(value)}") from None
 
 
 def option(name: str, value: Any) -> float:
     """Returns the value of a hyper-parameter. Accepts a boolean only if the parameter is one."""
-    if isinstance(value, (bool, numpy.bool_)) and _native.is_flag(name):
+    is_flag = _native.is_flag(name)
+    if is_flag and isinstance(value, (bool, numpy.bool_)):
         return float(value)
-    return number(f"option `{name}`", value)
+    expected = "True, False, 0 or 1" if is_flag else "a number"
+    return number(f"hyper-parameter `{name}`", value, expected)
 
 
 def whole(name: str, value: Any, num_bits: int) -> int:

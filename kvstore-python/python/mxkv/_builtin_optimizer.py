@@ -69,7 +69,8 @@ class Builtin(_native.Optimizer, Optimizer):
         """Returns a hyper-parameter by its name, or the learning rate by MXNet's ``lr``."""
         found = None if name.startswith("_") else self.hyper_parameters.get(_NAMES.get(name, name))
         if found is None:
-            raise AttributeError(f"{self.name} has no attribute or hyper-parameter `{name}`")
+            text = f"optimizer `{self.name}` has no attribute or hyper-parameter `{name}`"
+            raise AttributeError(text)
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -83,7 +84,7 @@ class Builtin(_native.Optimizer, Optimizer):
         >>> sgd.beta1 = 0.9
         Traceback (most recent call last):
          ..
-        AttributeError: sgd has no hyper-parameter `beta1`: expected one of ...
+        AttributeError: optimizer `sgd` has no hyper-parameter `beta1`: expected one of ...
         """
         if name.startswith("_") or name == "multi_precision":
             object.__setattr__(self, name, value)
@@ -96,9 +97,9 @@ class Builtin(_native.Optimizer, Optimizer):
             return
         parameter = _NAMES.get(name, name)
         if parameter not in self.hyper_parameters:
-            known = ", ".join(f"`{one}`" for one in self.hyper_parameters)
-            text = f"{self.name} has no hyper-parameter `{name}`: expected one of {known}"
-            raise AttributeError(text)
+            known = ", ".join(self.hyper_parameters)
+            text = f"optimizer `{self.name}` has no hyper-parameter `{name}`"
+            raise AttributeError(f"{text}: expected one of {known}")
         wanted = _option(parameter, 0.0 if value is None else value)
         if parameter == "learning_rate":
             # A schedule starts at the new rate.
@@ -173,10 +174,10 @@ class Builtin(_native.Optimizer, Optimizer):
 
     def _set_factors(self, what: str, given: Mapping[Any, float]) -> None:
         if not isinstance(given, Mapping):
-            text = f"{what}_mult: expected a map of key to factor, found {shown(given)}"
+            text = f"{what}_mult: expected a map of keys to numbers, found {shown(given)}"
             raise ArgumentTypeError(text)
         factors = {
-            str(key): number(f"{what}_mult of {shown(key)}", factor)
+            str(key): number(f"{what}_mult of key `{key}`", factor)
             for key, factor in given.items()
         }
         name = f"_{what}_factors"

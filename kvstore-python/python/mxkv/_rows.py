@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
-from ._arguments import shown
 from ._native import RowSparseNDArray, Store
 from .errors import KVStoreError, LengthMismatchError, SpecMismatchError
 
@@ -52,7 +51,8 @@ def _flat(keys: list[Key], outs: list, ids: list) -> tuple[list[Key], list, list
         each = list(numbers) if is_nested(numbers) else [numbers] * len(parts)
         if len(each) != len(parts):
             found = f"{len(parts)} outs, {len(each)} row_ids"
-            raise LengthMismatchError(f"key {shown(key)}: expected equally many, found {found}")
+            text = f"key `{key}`: outs and row_ids: expected equally many"
+            raise LengthMismatchError(f"{text}, found {found}")
         flat.extend(zip([key] * len(parts), parts, each))
     return [key for key, _, _ in flat], [out for _, out, _ in flat], [ids for _, _, ids in flat]
 

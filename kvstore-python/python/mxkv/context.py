@@ -39,7 +39,7 @@ class Context:
                 f"unknown device type `{device_type}`: expected `cpu` or `gpu`"
             )
         self.device_type: str = device_type
-        self.device_id: int = whole("device number", device_id, 32)
+        self.device_id: int = whole("device id", device_id, 32)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Context):

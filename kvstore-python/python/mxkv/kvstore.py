@@ -93,7 +93,7 @@ class KVStoreBase:
         """Returns whether the store has a capability besides ``broadcast`` and ``pushpull``."""
         if str(capability).lower() == KVStoreBase.OPTIMIZER:
             return False
-        raise InvalidArgumentError(f"Unknown capability: {capability}")
+        raise InvalidArgumentError(f"Unknown capability: {capability}, expected `optimizer`")
 
     @property
     def type(self) -> str:
@@ -237,7 +237,7 @@ class KVStore(_native.Store, KVStoreBase):
         """
         if str(capability).lower() == KVStoreBase.OPTIMIZER:
             return True
-        raise InvalidArgumentError(f"Unknown capability: {capability}")
+        raise InvalidArgumentError(f"Unknown capability: {capability}, expected `optimizer`")
 
     def __enter__(self) -> KVStore:
         return self
@@ -273,10 +273,11 @@ class KVStore(_native.Store, KVStoreBase):
         ([0, 2], [[1.0, 2.0], [5.0, 6.0]])
         """
         if row_ids is None:
-            raise ArgumentTypeError("row_ids: the numbers of the rows are needed")
+            raise ArgumentTypeError("row_ids: expected row indices, found None")
         if isinstance(key, Mapping):
             if out is not None:
-                raise ArgumentTypeError("out: a map of key to output has them already")
+                text = "out: a map of keys to outputs has them already, expected None"
+                raise ArgumentTypeError(f"{text}, found {shown(out)}")
             items = list(key.items())
             key, out = [name for name, _ in items], [one for _, one in items]
         keys, outs, ids = side_by_side(key, out, row_ids)
@@ -357,7 +358,7 @@ class KVStore(_native.Store, KVStoreBase):
         """
         if not isinstance(changed, (Mapping, type(None))):
             raise ArgumentTypeError(
-                f"changed: expected a map of name to number, found {shown(changed)}"
+                f"changed: expected a map of names to numbers, found {shown(changed)}"
             )
         twice = set(changed or {}) & set(more)
         if twice:
@@ -385,14 +386,14 @@ class KVStore(_native.Store, KVStoreBase):
             self._clear_compression()
             return
         if not isinstance(compression_params, Mapping):
-            text = "compression_params: expected such as {'type': '2bit', 'threshold': 0.5}"
+            text = "compression_params: expected a map such as {'type': '2bit', 'threshold': 0.5}"
             raise ArgumentTypeError(f"{text}, found {shown(compression_params)}")
         options = dict(compression_params)
         kind, threshold = options.pop("type", None), options.pop("threshold", None)
         if options or not isinstance(kind, str):
             unknown = ", ".join(f"`{name}`" for name in options) or f"type {shown(kind)}"
             raise InvalidArgumentError(
-                f"compression: expected `type` and `threshold`, found {unknown}"
+                f"compression_params: expected `type` and `threshold`, found {unknown}"
             )
         wanted = None if threshold is None else number("threshold", threshold)
         self._set_compression(kind, wanted)

@@ -214,7 +214,8 @@ def _known(source: numpy.ndarray, name: str | None) -> numpy.ndarray:
             and int(source.max()) > numpy.iinfo(numpy.int64).max
         ):
             if name is not None and name.startswith(("int", "uint")):
-                raise InvalidArgumentError(f"array: {source.max()} does not fit into `{name}`")
+                text = f"expected an integer that fits into `int64`, found {source.max()}"
+                raise InvalidArgumentError(f"array: {text}")
             return source.astype(numpy.float64)
         return source.astype(numpy.int64)
     if source.dtype.kind == "f" and source.dtype.itemsize > 8:

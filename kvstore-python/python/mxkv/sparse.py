@@ -53,7 +53,8 @@ def row_sparse_array(
         return zeros("row_sparse", arg1, ctx, dtype)
     if shape is None:
         raise ArgumentTypeError(
-            "shape: expected the shape of the complete array beside rows and row indices"
+            "shape: expected the shape of the complete array beside rows and row indices, "
+            "found None"
         )
     data, indices = arg1
     return RowSparseNDArray(array(data, ctx, dtype), indices, shape)

@@ -45,8 +45,16 @@ impl KeyKind {
         let mut keys = room.map_err(|error| to_python(object.py(), error))?;
         listed::each(object, |element| {
             let kind = Kind::of(element)?;
-            if kind != *kinds.get_or_insert(kind) {
-                return Err(type_error(element.py(), "inconsistent types of keys detected."));
+            let first = *kinds.get_or_insert(kind);
+            if kind != first {
+                let text = format!(
+                    "inconsistent types of keys detected. Expected `{}` like the first key, found \
+                     `{}` at position {}",
+                    first.name(),
+                    kind.name(),
+                    keys.len()
+                );
+                return Err(type_error(element.py(), text));
             }
             lists::push(element.py(), &mut keys, kind.key(element)?.into_owned())
         })?;
@@ -74,7 +82,15 @@ impl KeyKind {
         // Relaxed order is enough: no other memory depends on the kind.
             |known: u8| (known == 0 || known & UNSETTLED != 0).then_some(wanted | UNSETTLED);
         match self.kind.fetch_update(order, order, replaced) {
-            Err(known) if known != wanted => Err(type_error(py, "Mixed key types are not allowed")),
+            Err(known) if known != wanted => {
+                let text = format!(
+                    "Mixed key types are not allowed: expected `{}` like the store's other keys, \
+                     found `{}`",
+                    kind.other().name(),
+                    kind.name()
+                );
+                Err(type_error(py, text))
+            }
             _ => Ok(()),
         }
     }
@@ -102,6 +118,21 @@ impl KeyKind {
 }
 
 impl Kind {
+    /// Returns the Python type, for messages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "str",
+            Self::Integer => "int",
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::Text => Self::Integer,
+            Self::Integer => Self::Text,
+        }
+    }
+
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         // Fast path: these exact types need no attribute lookup.
         if object.is_exact_instance_of::<PyInt>() {
@@ -146,7 +177,7 @@ impl Kind {
 /// Returns the error for a string with unpaired surrogates, which UTF-8 cannot encode.
 fn not_unicode(text: &Bound<'_, PyString>) -> PyResult<PyErr> {
     let shown = optional(text.py(), text.repr())?.map(|it| it.to_string()).unwrap_or_default();
-    Ok(invalid(text.py(), format!("key {shown}: expected a string that UTF-8 can encode")))
+    Ok(invalid(text.py(), format!("key: expected valid Unicode, found {shown}")))
 }
 
 /// Returns whether the string is a canonical decimal integer.

@@ -94,6 +94,7 @@ pub(crate) enum Read<T> {
 pub(crate) fn paired<'py, T>(
     keys: Keys,
     object: &Bound<'py, PyAny>,
+    what: &str,
     mut read: impl FnMut(&Bound<'py, PyAny>, Option<&Key>) -> PyResult<Read<T>>,
     explain: impl Fn(PyErr, Option<&Key>, Place) -> PyErr,
 ) -> PyResult<(Vec<Key>, Vec<T>)> {
@@ -154,7 +155,7 @@ pub(crate) fn paired<'py, T>(
         Keys::Many(keys) => keys.len(),
     };
     if num_keys != num_outer {
-        let what = "values for keys".to_owned();
+        let what = format!("{what} for keys");
         let error = Error::LengthMismatch { what, expected: num_keys, found: num_outer };
         return Err(to_python(py, error));
     }

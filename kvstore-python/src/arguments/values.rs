@@ -40,6 +40,7 @@ pub(crate) fn values(
     listed::paired(
         kind.keys(keys)?,
         values,
+        "values",
         |object, _| value(object),
         |error, key, place| about(values.py(), error, key, &format!("value{place}")),
     )
@@ -142,7 +143,7 @@ pub(crate) fn outs(
         lists::push(py, &mut foreign, output)?;
         Ok(Read::Item(array))
     };
-    let (keys, arrays) = listed::paired(keys, outs, output, explain)?;
+    let (keys, arrays) = listed::paired(keys, outs, "outputs", output, explain)?;
     Ok(Outputs { keys, arrays, foreign, rows })
 }
 
@@ -156,10 +157,9 @@ pub(crate) fn output_arrays(
     arrays: &Bound<'_, PyAny>,
 ) -> PyResult<Outputs> {
     let outs = outs(kind, keys, arrays)?;
-    if outs.rows.is_empty() {
-        return Ok(outs);
-    }
-    Err(type_error(arrays.py(), "out: expected dense arrays, found row-sparse ones"))
+    let Some((key, _)) = outs.rows.first() else { return Ok(outs) };
+    let text = format!("key `{key}`: out: expected a dense array, found a row-sparse one");
+    Err(type_error(arrays.py(), text))
 }
 
 /// Runs `call` with values and outputs while other Python threads run, and writes the pulled values

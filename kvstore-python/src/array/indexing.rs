@@ -40,7 +40,8 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
         array
     } else {
         let array = numpy::asarray(value)?;
-        operand::array(&array)?.ok_or_else(|| type_error(py, "value: expected an array"))?
+        operand::array(&array)?
+            .ok_or_else(|| operand::not_an_array(value, "value: expected an array"))?
     };
     detached(py, move || part.assign(&array.tensor()))
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::classes::PyArray;
 use super::operand;
 use crate::convert::{self, DeviceName};
-use crate::interpreter::error::{detached, invalid, to_python, type_error};
+use crate::interpreter::error::{detached, invalid, to_python};
 use crate::interpreter::lists;
 
 /// Returns an array with every element set to a number.
@@ -20,8 +20,8 @@ pub(crate) fn full(
 ) -> PyResult<PyArray> {
     let shape = convert::shape(shape)?;
     let (dtype, device) = (convert::dtype(py, dtype)?, convert::device(py, device)?);
-    let value =
-        convert::number(value, dtype)?.ok_or_else(|| type_error(py, "value: expected a number"))?;
+    let value = convert::number(value, dtype)?
+        .ok_or_else(|| convert::wrong_type(value, "value: expected a number"))?;
     detached(py, || kvstore::full(shape, value, dtype, device)).map(PyArray::from)
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn from_array(
     device: Option<DeviceName>,
 ) -> PyResult<PyArray> {
     let array = operand::array(source)?
-        .ok_or_else(|| type_error(py, "source: expected an array of any library"))?;
+        .ok_or_else(|| operand::not_an_array(source, "source: expected an array of any library"))?;
     let dtype = dtype.map_or(Ok(array.dtype()), |name| convert::dtype(py, name))?;
     let device = device.map_or(Ok(array.device()), |name| convert::device(py, name))?;
     let made = move || array.as_type(dtype)?.to_device(kvstore::backends(), device)?.copy();
@@ -48,10 +48,10 @@ pub(crate) fn from_array(
 #[expect(clippy::similar_names, reason = "the parameter names of NumPy's and MXNet's `arange`")]
 pub(crate) fn arange(
     py: Python<'_>,
-    #[pyo3(from_py_with = convert::float)] start: f64,
-    #[pyo3(from_py_with = convert::float)] stop: f64,
-    #[pyo3(from_py_with = convert::float)] step: f64,
-    #[pyo3(from_py_with = convert::count)] repeat: usize,
+    #[pyo3(from_py_with = convert::start)] start: f64,
+    #[pyo3(from_py_with = convert::stop)] stop: f64,
+    #[pyo3(from_py_with = convert::step)] step: f64,
+    #[pyo3(from_py_with = convert::repeat)] repeat: usize,
     dtype: &str,
     device: DeviceName,
 ) -> PyResult<PyArray> {
@@ -71,10 +71,11 @@ pub(crate) fn concatenate<'py>(
     let first = arrays.first().ok_or_else(|| invalid(py, "concatenate: no arrays"))?;
     let parts = fallible::collect(arrays.iter().map(|array| array.get().array().clone()));
     let parts: Vec<NDArray> = parts.map_err(|error| to_python(py, error))?;
-    let rank = first.get().array().shape().rank();
+    let array = first.get().array();
+    let rank = array.shape().rank();
     let from_first = if axis < 0 { axis.saturating_add_unsigned(rank) } else { axis };
     let axis = usize::try_from(from_first)
-        .map_err(|_| invalid(py, format!("axis {axis}: expected one of {rank}")))?;
+        .map_err(|_| invalid(py, format!("concatenate: {} has no axis {axis}", array.spec())))?;
     let joined = detached(py, move || NDArray::concatenate(&parts, axis))?;
     PyArray::as_class_of(first, joined)
 }
@@ -89,8 +90,8 @@ pub(crate) fn random_seed(seed: i64) {
 #[pyfunction]
 pub(crate) fn random_uniform(
     py: Python<'_>,
-    #[pyo3(from_py_with = convert::float)] low: f64,
-    #[pyo3(from_py_with = convert::float)] high: f64,
+    #[pyo3(from_py_with = convert::low)] low: f64,
+    #[pyo3(from_py_with = convert::high)] high: f64,
     shape: &Bound<'_, PyAny>,
     dtype: &str,
     device: DeviceName,
@@ -105,8 +106,8 @@ pub(crate) fn random_uniform(
 #[pyfunction]
 pub(crate) fn random_normal(
     py: Python<'_>,
-    #[pyo3(from_py_with = convert::float)] loc: f64,
-    #[pyo3(from_py_with = convert::float)] scale: f64,
+    #[pyo3(from_py_with = convert::loc)] loc: f64,
+    #[pyo3(from_py_with = convert::scale)] scale: f64,
     shape: &Bound<'_, PyAny>,
     dtype: &str,
     device: DeviceName,

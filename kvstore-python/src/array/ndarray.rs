@@ -24,7 +24,7 @@ type PickledParts<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
 
 /// Returns an array of any library as an `NDArray`.
 fn other_array(other: &Any<'_>, function: &str) -> PyResult<NDArray> {
-    let expected = || type_error(other.py(), format!("{function}: expected an array"));
+    let expected = || operand::not_an_array(other, &format!("{function}: expected an array"));
     operand::array(other)?.ok_or_else(expected)
 }
 
@@ -220,9 +220,10 @@ impl PyArray {
                 it.is_instance_of::<PyInt>() || optional(slf.py(), it.extract::<i64>())?.is_some(),
             )
         };
+        let expected = "an integer of 64 bits, or a sequence of them";
         let given: Vec<i64> = match only {
-            Some(list) if !is_number(&list)? => convert::argument(&list, "integers as shape")?,
-            _ => convert::argument(shape, "integers as shape")?,
+            Some(list) if !is_number(&list)? => convert::argument(&list, "shape", expected)?,
+            _ => convert::argument(shape, "shape", expected)?,
         };
         derived(slf, move |array| array.reshape(&given))
     }
@@ -305,8 +306,8 @@ impl PyArray {
     /// Returns every element clamped to ``[a_min, a_max]``.
     fn clip<'py>(
         slf: &Bound<'py, Self>,
-        #[pyo3(from_py_with = convert::float)] a_min: f64,
-        #[pyo3(from_py_with = convert::float)] a_max: f64,
+        #[pyo3(from_py_with = convert::a_min)] a_min: f64,
+        #[pyo3(from_py_with = convert::a_max)] a_max: f64,
     ) -> PyResult<Bound<'py, PyAny>> {
         derived(slf, move |array| array.clip(a_min, a_max))
     }

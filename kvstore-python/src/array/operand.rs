@@ -4,6 +4,7 @@ use kvstore::{NDArray, Tensor, Value};
 use pyo3::prelude::*;
 
 use super::classes::{PyArray, PyRows};
+use crate::convert;
 use crate::interop::foreign;
 use crate::interpreter::error::{detached, invalid, replaced, to_python, type_error};
 use crate::interpreter::lists;
@@ -26,15 +27,14 @@ pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let expected = "row_ids: expected an array or a list of integers";
     match array(object)? {
         Some(ids) => detached(py, move || ids.read_as::<i64>()),
-        None => {
-            lists::read(object).map_err(|raised| replaced(py, raised, || type_error(py, expected)))
-        }
+        None => lists::read(object)
+            .map_err(|raised| replaced(py, raised, || convert::wrong_type(object, expected))),
     }
 }
 
 /// Returns the current value of an array.
 pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    let array = array(object)?.ok_or_else(|| type_error(py, "expected an array"))?;
+    let array = array(object)?.ok_or_else(|| not_an_array(object, "expected an array"))?;
     array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
 }
 
@@ -44,6 +44,13 @@ pub(crate) fn value(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Value
         Ok(rows) => Ok(Value::Rows(rows.get().value())),
         Err(_) => tensor(py, object).map(Value::Dense),
     }
+}
+
+/// Returns the error for an object that is not an array. The message is `expected`, followed by the
+/// type of the object.
+pub(crate) fn not_an_array(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    type_error(object.py(), format!("{expected}, found a `{class}`"))
 }
 
 /// Returns the error for an unknown storage type.

@@ -11,7 +11,7 @@ use super::operand;
 use super::operators;
 use super::row_operators;
 use crate::convert;
-use crate::interpreter::error::{detached, to_python};
+use crate::interpreter::error::{about, detached, to_python};
 use crate::interpreter::lists;
 
 type Any<'py> = Bound<'py, PyAny>;
@@ -28,7 +28,8 @@ impl PyRows {
         indices: &Bound<'_, PyAny>,
         shape: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let (rows, shape) = (operand::tensor(py, rows)?, convert::shape(shape)?);
+        let rows = operand::tensor(py, rows).map_err(|error| about(py, error, None, "rows"))?;
+        let shape = convert::shape(shape)?;
         let indices = operand::row_ids(indices)?;
         detached(py, || RowSparse::from_ids(shape, &indices, rows)).map(Self::from)
     }
@@ -170,8 +171,8 @@ impl PyRows {
     fn clip<'py>(
         &self,
         py: Python<'py>,
-        #[pyo3(from_py_with = convert::float)] a_min: f64,
-        #[pyo3(from_py_with = convert::float)] a_max: f64,
+        #[pyo3(from_py_with = convert::a_min)] a_min: f64,
+        #[pyo3(from_py_with = convert::a_max)] a_max: f64,
     ) -> PyResult<Any<'py>> {
         let value = Value::Rows(self.value());
         row_operators::object(py, detached(py, || value.clip(a_min.into(), a_max.into()))?)

@@ -103,10 +103,8 @@ impl Block {
             let managed = unsafe { managed.as_ref() };
             if managed.version[0] != MAJOR {
                 let [major, minor] = managed.version;
-                return Err(invalid(
-                    py,
-                    format!("version {major}.{minor} of DLPack is not supported"),
-                ));
+                let text = format!("expected version {MAJOR} of DLPack, found {major}.{minor}");
+                return Err(invalid(py, text));
             }
             // The program would not see what is written to a copy, so a copy counts as read-only.
             (owner, managed.tensor, managed.flags & (READ_ONLY | IS_COPIED) == 0)
@@ -143,11 +141,14 @@ impl Block {
     /// Returns the block if its strides, address and size are valid.
     fn checked(self, py: Python<'_>) -> PyResult<Self> {
         let num_elements = self.spec.num_elements();
-        if self.strides.len() != self.spec.shape().rank() {
-            return Err(invalid(py, "an array with more or fewer strides than axes"));
+        let (rank, num_strides) = (self.spec.shape().rank(), self.strides.len());
+        if num_strides != rank {
+            let text = format!("strides of {}: expected {rank}, found {num_strides}", self.spec);
+            return Err(invalid(py, text));
         }
         if num_elements > 0 && self.start.is_null() {
-            return Err(invalid(py, format!("an array {} at address 0", self.spec)));
+            let text = format!("expected the address of {}, found address 0", self.spec);
+            return Err(invalid(py, text));
         }
         self.spec.num_bytes().map_err(|error| crate::interpreter::error::to_python(py, error))?;
         Ok(self)
@@ -347,11 +348,15 @@ fn describe(py: Python<'_>, tensor: &DlTensor) -> PyResult<(TensorSpec, Vec<isiz
     let dtype = dtype(tensor.dtype).map_err(|name| {
         type_error(py, format!("dtype `{name}`: expected one of {}", crate::convert::dtypes()))
     })?;
-    let negative = || invalid(py, "an array with a negative length");
-    let rank = usize::try_from(tensor.rank).map_err(|_| negative())?;
-    let lengths = numbers(tensor.shape, rank);
-    let dims: Result<Vec<usize>, _> = lengths.iter().map(|&length| length.try_into()).collect();
-    let spec = TensorSpec::new(dims.map_err(|_| negative())?, dtype);
+    let negative = |what: &str, found: i64| {
+        invalid(py, format!("{what} of an array: expected 0 or more, found {found}"))
+    };
+    let rank = usize::try_from(tensor.rank).map_err(|_| negative("rank", tensor.rank.into()))?;
+    let lengths = numbers(tensor.shape, rank).iter();
+    let dims: PyResult<Vec<usize>> = lengths
+        .map(|&length| usize::try_from(length).map_err(|_| negative("length", length)))
+        .collect();
+    let spec = TensorSpec::new(dims?, dtype);
     if rank == 0 || tensor.strides.is_null() {
         let strides = row_major(&spec);
         return Ok((spec, strides));
@@ -359,7 +364,9 @@ fn describe(py: Python<'_>, tensor: &DlTensor) -> PyResult<(TensorSpec, Vec<isiz
     let size = dtype.size().cast_signed();
     let in_bytes = |&stride: &i64| isize::try_from(stride).ok()?.checked_mul(size);
     let strides: Option<Vec<isize>> = numbers(tensor.strides, rank).iter().map(in_bytes).collect();
-    Ok((spec, strides.ok_or_else(|| invalid(py, "an array with strides beyond all memory"))?))
+    let too_large = || invalid(py, format!("the strides of {spec} exceed the address space"));
+    let strides = strides.ok_or_else(too_large)?;
+    Ok((spec, strides))
 }
 
 /// Returns the lengths or strides at an address.

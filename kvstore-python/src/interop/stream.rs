@@ -7,7 +7,8 @@ use kvstore::Queue;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 
-use crate::interpreter::error::{replaced, type_error};
+use crate::convert::wrong_type;
+use crate::interpreter::error::replaced;
 
 const LEGACY: i64 = 1;
 
@@ -33,7 +34,7 @@ pub(crate) fn producer(stream: &Bound<'_, PyAny>) -> PyResult<Option<Queue>> {
 
 fn number(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
     let (py, expected) = (stream.py(), "stream: expected None or the number of a CUDA stream");
-    stream.extract().map_err(|raised| replaced(py, raised, || type_error(py, expected)))
+    stream.extract().map_err(|raised| replaced(py, raised, || wrong_type(stream, expected)))
 }
 
 fn queue(number: i64) -> PyResult<Queue> {

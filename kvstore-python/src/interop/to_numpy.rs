@@ -18,7 +18,8 @@ pub(crate) fn interface<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound
     let typestr = typestr(value.dtype());
     let bytes = value.host_bytes().map(|bytes| (bytes.as_ptr().addr(), bytes.len()));
     let (Some(typestr), Ok((address, num_bytes))) = (typestr, bytes) else {
-        let text = format!("{} on {}: use `asnumpy()`", value.spec(), value.device());
+        let (spec, device) = (value.spec(), value.device());
+        let text = format!("{spec} on {device} cannot be shared with NumPy: use `asnumpy()`");
         return Err(PyAttributeError::new_err(text));
     };
     let shape = convert::dims(py, value.shape())?;
@@ -48,7 +49,8 @@ pub(crate) fn array<'py>(
             asarray(&simple.call((), Some(&options))?)?
         }
         None if copy == Some(false) => {
-            let text = format!("{} on {} without a copy", array.spec(), array.device());
+            let (spec, device) = (array.spec(), array.device());
+            let text = format!("copy: expected True or None for {spec} on {device}, found False");
             return Err(invalid(py, text));
         }
         None => copied(py, array)?,
@@ -58,7 +60,9 @@ pub(crate) fn array<'py>(
     options.set_item("copy", false)?;
     let cast = of_numpy.call_method("astype", (dtype,), Some(&options))?;
     if copy == Some(false) && !cast.is(&of_numpy) {
-        return Err(invalid(py, format!("{} as {dtype} without a copy", array.spec())));
+        let spec = array.spec();
+        let text = format!("copy: expected True or None for {spec} as {dtype}, found False");
+        return Err(invalid(py, text));
     }
     Ok(cast)
 }

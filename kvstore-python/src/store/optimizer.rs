@@ -13,7 +13,7 @@ use crate::arguments::keys;
 use crate::array::classes::{PyArray, PyRows};
 use crate::array::operand;
 use crate::convert;
-use crate::interpreter::error::{about, detached, invalid, to_python, type_error};
+use crate::interpreter::error::{about, detached, invalid, to_python};
 use crate::interpreter::lists;
 
 /// An optimizer: its name and its hyper-parameters. A store copies it when the optimizer is set.
@@ -121,7 +121,9 @@ impl PyOptimizer {
 
     #[pyo3(name = "_create_state")]
     fn create_state(&self, py: Python<'_>, weight: &Bound<'_, PyAny>) -> PyResult<PyState> {
-        let (optimizer, weight) = (self.optimizer(py)?, operand::value(py, weight)?);
+        let optimizer = self.optimizer(py)?;
+        let weight =
+            operand::value(py, weight).map_err(|error| about(py, error, None, "weight"))?;
         let weight = detached(py, || weight.to_dense())?;
         detached(py, || optimizer.create_state(&weight)).map(PyState::from)
     }
@@ -155,7 +157,8 @@ impl PyOptimizer {
         }
         // A row-sparse weight: update its dense form, then replace its rows.
         let Ok(rows) = weight.cast::<PyRows>() else {
-            return Err(type_error(py, "weight: expected an `NDArray` or a `RowSparseNDArray`"));
+            let expected = "weight: expected an `NDArray` or a `RowSparseNDArray`";
+            return Err(operand::not_an_array(weight, expected));
         };
         let value = rows.get().value();
         let stepped = detached(py, || {
@@ -406,7 +409,7 @@ impl PyScheduler {
     fn set_base_lr(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = convert::float)] base_lr: f64,
+        #[pyo3(from_py_with = convert::base_lr)] base_lr: f64,
     ) -> PyResult<()> {
         // Uses the limits of `learning_rate`, which every optimizer has.
         Optimizer::sgd().set("learning_rate", base_lr).map_err(|error| to_python(py, error))?;

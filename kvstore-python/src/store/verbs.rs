@@ -315,7 +315,8 @@ impl PyStore {
     ) -> PyResult<()> {
         let store = self.store(py)?;
         let (keys, values) = mapped::apart(key, value, "value")?;
-        let missing = "out: expected arrays to broadcast into, by its name beside a map of values";
+        let missing = "out: expected arrays to broadcast into, found None; beside a map of values, \
+                       pass it by name";
         let out = out.ok_or_else(|| type_error(py, missing))?;
         let (outs_keys, outs) = mapped::beside(key, out)?;
         let values = values::values(&self.key_kind, &keys, &values)?;
