@@ -167,7 +167,7 @@ pub(crate) fn paired<'py, T>(
 }
 
 /// Returns the key of an item, or `None` if there are more items than keys.
-fn key_at(keys: &Keys, place: Place) -> Option<&Key> {
+pub(crate) fn key_at(keys: &Keys, place: Place) -> Option<&Key> {
     match keys {
         Keys::One(key) => Some(key),
         Keys::Many(keys) => place.outer().and_then(|outer| keys.get(outer)),

@@ -24,7 +24,7 @@ pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<Option<NDArray>> {
 /// Returns row indices: a list or an array of integers.
 pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
     let py = object.py();
-    let expected = "row_ids: expected an array or a list of integers";
+    let expected = "expected an array or a list of integers";
     match array(object)? {
         Some(ids) => detached(py, move || ids.read_as::<i64>()),
         None => lists::read(object)

@@ -30,7 +30,8 @@ impl PyRows {
     ) -> PyResult<Self> {
         let rows = operand::tensor(py, rows).map_err(|error| about(py, error, None, "rows"))?;
         let shape = convert::shape(shape)?;
-        let indices = operand::row_ids(indices)?;
+        let indices =
+            operand::row_ids(indices).map_err(|error| about(py, error, None, "indices"))?;
         detached(py, || RowSparse::from_ids(shape, &indices, rows)).map(Self::from)
     }
 

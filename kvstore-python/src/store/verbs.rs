@@ -18,12 +18,13 @@ use super::optimizer::PyOptimizer;
 use super::snapshot::PySnapshot;
 use super::updater;
 use crate::arguments::keys::{self, KeyKind};
+use crate::arguments::listed::{self, Place};
 use crate::arguments::mapped;
 use crate::arguments::values::{self, Outputs, RowOutput, Values};
 use crate::array::classes::{PyRows, new_array};
 use crate::array::operand;
 use crate::convert;
-use crate::interpreter::error::{detached, invalid, to_python, type_error};
+use crate::interpreter::error::{about, detached, invalid, to_python, type_error};
 use crate::interpreter::{finalization, lists};
 
 /// The native methods of ``mxkv.kvstore.KVStore``. Programs create a ``KVStore``.
@@ -340,7 +341,10 @@ impl PyStore {
     ) -> PyResult<Bound<'py, PyList>> {
         let keys = self.key_kind.keys(keys)?;
         let num_lists = row_ids.len();
-        let ids = row_ids.into_iter().map(|ids| operand::row_ids(&ids));
+        let ids = row_ids.into_iter().enumerate().map(|(index, ids)| {
+            let key = listed::key_at(&keys, Place::At(index));
+            operand::row_ids(&ids).map_err(|error| about(py, error, key, "row_ids"))
+        });
         let ids = lists::collect(py, num_lists, ids)?;
         let pulled = self.detached(py, |store| store.pull_rows(keys, &ids))?;
         lists::new(py, pulled.into_iter().map(PyRows::from))

@@ -11,6 +11,12 @@
 
 (set! *warn-on-reflection* true)
 
+(defn- ->ids
+  "Returns the row indices `xs` of the key `k` as a long[]. Throws \"Invalid row-ids\" for anything
+  else."
+  ^longs [k xs]
+  (sparse/->ids xs "row-ids" {:place (str "for key `" k "`")}))
+
 (defn row-sparse-pull
   "Returns rows of the newest value of the key `ks` in `kvstore`: those with the indices `row-ids`,
   a list of integers or a long[], in any order and possibly with duplicates.
@@ -24,10 +30,11 @@
       (row-sparse-pull kv [\"a\" \"b\"] [[1] [2 0]])"
   [^KVStore kvstore ks row-ids]
   (if (pairs/single-key? ks)
-    (let [ids (sparse/->ids row-ids "row-ids")]
-      (errors/guard (.rowSparsePull kvstore (pairs/key-name ks) ^longs ids)))
+    (let [k (pairs/key-name ks)
+          ids (->ids k row-ids)]
+      (errors/guard (.rowSparsePull kvstore ^String k ^longs ids)))
     (let [names (vec (pairs/key-names ks))
-          ids (mapv #(sparse/->ids % "row-ids")
-                    (or (lists/as-list row-ids)
-                        (errors/reject "row-ids" "a list with row indices for each key" row-ids)))]
+          listed (or (lists/as-list row-ids)
+                     (errors/reject "row-ids" "a list with row indices for each key" row-ids))
+          ids (vec (map-indexed (fn [i xs] (->ids (get names i "?") xs)) listed))]
       (errors/guard (vec (.rowSparsePull kvstore ^List names ^List ids))))))

@@ -16,14 +16,15 @@
 
 (defn ->ids
   "Returns the integers of `xs`, a list or a long[], as a long[]. Throws \"Invalid `what`\" for
-  anything else."
-  ^longs [xs what]
-  (if (instance? longs-class xs)
-    xs
-    (let [ids (lists/as-list xs)]
-      (if (and ids (every? int? ids))
-        (long-array ids)
-        (errors/reject what "a list of integers or a long[]" xs)))))
+  anything else. The map `facts` is that of `errors/reject`."
+  (^longs [xs what] (->ids xs what nil))
+  (^longs [xs what facts]
+   (if (instance? longs-class xs)
+     xs
+     (let [ids (lists/as-list xs)]
+       (if (and ids (every? int? ids))
+         (long-array ids)
+         (errors/reject what "a list of integers or a long[]" xs (assoc facts :found xs)))))))
 
 (defn row-sparse-array
   "Returns a row-sparse value: an array of the shape `shape-vec` with the given `rows`, in which
