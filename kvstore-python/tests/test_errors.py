@@ -164,7 +164,7 @@ WRONG = {
         ValueError,
         "concatenate: no arrays",
     ),
-    "array: a number": (lambda kv, a: nd.abs(3), TypeError, "expected an array, found 3"),
+    "array: a number": (lambda kv, a: nd.abs(3), TypeError, "data: expected an array, found 3"),
     "operand": (
         lambda kv, a: nd.maximum(a, "x"),
         TypeError,
@@ -175,7 +175,7 @@ WRONG = {
         TypeError,
         "minimum: expected an array or a number, found None",
     ),
-    "like what": (lambda kv, a: mx.np.full_like(3, 3), TypeError, "expected an array, found 3"),
+    "like what": (lambda kv, a: mx.np.full_like(3, 3), TypeError, "a: expected an array, found 3"),
     "optimizer: a number": (
         lambda kv, a: mx.optimizer.create(3),
         TypeError,

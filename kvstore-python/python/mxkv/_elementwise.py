@@ -17,12 +17,12 @@ def is_array(source: Any) -> bool:
     return any(hasattr(source, name) for name in names)
 
 
-def array_of(data: Any) -> NDArray:
-    """Returns the argument as a dense array. Copies an array of another library."""
+def array_of(data: Any, name: str = "data") -> NDArray:
+    """Returns the argument ``name`` as a dense array. Copies an array of another library."""
     if isinstance(data, NDArray):
         return data
     if not is_array(data):
-        raise ArgumentTypeError(f"expected an array, found {shown(data)}")
+        raise ArgumentTypeError(f"{name}: expected an array, found {shown(data)}")
     return _native.from_array(data, None, None)
 
 
@@ -31,9 +31,9 @@ def each(name: str, data: Any, out: Any = None) -> Any:
     return into(out, operand(data)._unary(name))
 
 
-def operand(data: Any) -> Any:
-    """Returns the argument as a dense or row-sparse array."""
-    return data if isinstance(data, RowSparseNDArray) else array_of(data)
+def operand(data: Any, name: str = "data") -> Any:
+    """Returns the argument ``name`` as a dense or row-sparse array."""
+    return data if isinstance(data, RowSparseNDArray) else array_of(data, name)
 
 
 def into(out: Any, result: Any) -> Any:

@@ -157,7 +157,7 @@ class TestStore(KVStoreBase):
         values = as_list(value)
         if not values:
             return
-        total = array_of(values[0]).copy()
+        total = array_of(values[0], "value").copy()
         for one in values[1:]:
             total += one
         self._give(values if out is None else as_list(out), total)

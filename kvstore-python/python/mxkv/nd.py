@@ -315,7 +315,7 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0) -> NDArray:
     array([[1., 1.],
            [0., 0.]], dtype=float32)
     """
-    return _native.concatenate([array_of(one) for one in arrays], axis)
+    return _native.concatenate([array_of(one, "arrays") for one in arrays], axis)
 
 
 def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
@@ -324,7 +324,7 @@ def dot(lhs: NDArray, rhs: NDArray) -> NDArray:
     >>> dot(array([[1, 2], [3, 4]]), array([1, 10])).tolist()
     [21.0, 43.0]
     """
-    return array_of(lhs).dot(rhs)
+    return array_of(lhs, "lhs").dot(rhs)
 
 
 def choose_element_0index(lhs: NDArray, rhs: Any) -> NDArray:
@@ -334,7 +334,7 @@ def choose_element_0index(lhs: NDArray, rhs: Any) -> NDArray:
     >>> choose_element_0index(array([[1, 2], [3, 4]]), array([1, 0])).tolist()
     [2.0, 3.0]
     """
-    return array_of(lhs)._choose_elements(rhs)
+    return array_of(lhs, "lhs")._choose_elements(rhs)
 
 
 def onehot_encode(indices: Any, out: NDArray) -> NDArray:
@@ -355,7 +355,7 @@ def array_equal(a1: NDArray, a2: Any) -> bool:
     >>> array_equal(ones(2), ones(2, dtype="int64")), array_equal(ones(2), ones((2, 1)))
     (True, False)
     """
-    return array_of(a1)._array_equal(a2)
+    return array_of(a1, "a1")._array_equal(a2)
 
 
 def transpose(data: NDArray) -> NDArray:
@@ -433,7 +433,7 @@ def _either(name: str, lhs: Any, rhs: Any, of_numbers: Callable[[Any, Any], Any]
         return of_numbers(lhs, rhs)
     if isinstance(rhs, OURS) and not isinstance(lhs, OURS):
         lhs, rhs = rhs, lhs
-    result = operand(lhs)._binary(name, rhs)
+    result = operand(lhs, name)._binary(name, rhs)
     if result is NotImplemented:
         raise ArgumentTypeError(f"{name}: expected an array or a number, found {shown(rhs)}")
     return result

@@ -223,7 +223,7 @@ def full_like(a: NDArray, fill_value: Any) -> ndarray:
     >>> full_like(zeros(2), 7)
     array([7., 7.])
     """
-    like = nd.array_of(a)
+    like = nd.array_of(a, "a")
     return ndarray(nd.full(like.shape, fill_value, ctx=like.context, dtype=like.dtype))
 
 

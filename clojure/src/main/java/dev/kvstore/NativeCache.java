@@ -38,7 +38,7 @@ final class NativeCache {
         // The JVM reports `?` as the home of a user without an entry in the user database.
         Path home = Path.of(System.getProperty("user.home", ""));
         if (!home.isAbsolute()) {
-            throw new IOException("no home folder, and no " + PROPERTY + " that names one");
+            throw new IOException("no home folder found: set the system property " + PROPERTY);
         }
         return home.resolve(Path.of(".cache", "kvstore"));
     }
