@@ -128,41 +128,22 @@ def table(head, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def ratio(row, name):
+    return f"{row[name]:.3g}" if name in row else ""
+
+
 def print_tables(rows, scaling):
-    print(
-        table(
-            [
-                "workload",
-                "store",
-                "MXNet",
-                "ratio",
-                "PyTorch",
-                "ratio",
-                "compiled",
-                "ratio",
-                "of a copy",
-            ],
-            [
-                [
-                    f"`{row['workload']}`",
-                    f"{row['ours_ms']:.4g} ms",
-                    f"{row['peer_ms']:.4g} ms",
-                    f"{row['ratio']:.2f}",
-                    *(
-                        f"{row[name]:{form}}" if name in row else ""
-                        for name, form in [
-                            ("torch_ms", ".4g"),
-                            ("torch_ratio", ".2f"),
-                            ("compiled_ms", ".4g"),
-                            ("compiled_ratio", ".2f"),
-                        ]
-                    ),
-                    f"{row['gb_per_s'] / row['copy_gb_per_s']:.2f}" if row["gb_per_s"] else "",
-                ]
-                for row in rows
-            ],
-        )
-    )
+    numbers = [
+        [
+            f"`{row['workload']}`",
+            f"{row['ours_ms']:.3g}",
+            *(ratio(row, name) for name in ["ratio", "torch_ratio", "compiled_ratio"]),
+            f"{row['gb_per_s'] / row['copy_gb_per_s']:.2f}" if row["gb_per_s"] else "",
+        ]
+        for row in rows
+    ]
+    head = ["workload", "store (ms)", "MXNet", "PyTorch", "compiled", "of a copy"]
+    print(table(head, numbers))
     for name, of_name in scaling.items():
         print()
         print(
