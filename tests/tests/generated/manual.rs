@@ -22,6 +22,9 @@ Defaults of Java and Clojure are in parentheses if they differ. [Checkpoints](fo
 the name of the last formula. Its state tensors have the weight's shape, except that `GroupAdaGrad`
 has one number per row. A half-precision weight also has an `f32` copy.
 
+";
+
+const HYPER_PARAMETERS: &str = "
 ## Hyper-parameters
 
 Every optimizer has the first five.
@@ -31,7 +34,9 @@ Every optimizer has the first five.
 /// Returns the page.
 pub(crate) fn page(optimizers: &[Optimizer], formulas: &[Formula]) -> String {
     let shared = shared(optimizers);
-    let mut text = HEAD.to_owned();
+    let links = optimizers.iter().map(|one| format!("[`{0}`](#{0})", one.definition.name));
+    let mut text = HEAD.to_owned() + &filled("", &links.collect::<Vec<_>>().join(", "));
+    text += HYPER_PARAMETERS;
     text += "| name | values | |\n|---|---|---|\n";
     for parameter in COMMON.iter().chain(&shared) {
         let (values, about) = (values(parameter), prose(parameter.about));
