@@ -304,13 +304,13 @@ pub(crate) mod tests {
     #[test]
     fn a_child_neither_uses_nor_drops_a_value_of_its_parent() {
         static DROPS: AtomicU32 = AtomicU32::new(0);
-        struct Counted;
-        impl Drop for Counted {
+        struct CountsDrops;
+        impl Drop for CountsDrops {
             fn drop(&mut self) {
                 DROPS.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let value = OwnedByProcess::new(Counted);
+        let value = OwnedByProcess::new(CountsDrops);
         assert!(value.get().is_some() && !value.origin().is_inherited());
         in_child(move || {
             assert!(value.get().is_none());

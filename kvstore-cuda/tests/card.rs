@@ -186,14 +186,14 @@ fn memory_of_a_gpu_is_exported_and_imported() {
     let (backends, device) = (Backends::new(vec![host, Arc::clone(&gpus)]), Device::gpu(0));
     let (rows, columns) = (37, 129);
     for dtype in [DType::F64, DType::F32, DType::F16, DType::I8] {
-        let there = numbers(&backends, Device::cpu(0), dtype, [rows, columns], 5);
-        let matrix = there.to_device(&backends, device).unwrap();
-        let shown = Arc::new(matrix.clone().export().unwrap());
-        let (address, num_bytes) = (shown.address(), matrix.num_bytes());
+        let source = numbers(&backends, Device::cpu(0), dtype, [rows, columns], 5);
+        let matrix = source.to_device(&backends, device).unwrap();
+        let exported = Arc::new(matrix.clone().export().unwrap());
+        let (address, num_bytes) = (exported.address(), matrix.num_bytes());
         // SAFETY: it is the exported memory of the tensor, which stays, and no one writes to it.
-        let lent = unsafe { ForeignMemory::new(device, address, num_bytes, shown.clone()) };
-        let lent = Tensor::from_foreign(&backends, matrix.spec().clone(), lent).unwrap();
-        assert_eq!(lent.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");
+        let imported = unsafe { ForeignMemory::new(device, address, num_bytes, exported.clone()) };
+        let imported = Tensor::from_foreign(&backends, matrix.spec().clone(), imported).unwrap();
+        assert_eq!(imported.to_bytes().unwrap(), source.to_bytes().unwrap(), "{dtype}");
 
         let size = dtype.size();
         let layout = |address: usize, owner: &Arc<_>| {
@@ -211,8 +211,8 @@ fn memory_of_a_gpu_is_exported_and_imported() {
             }
         };
         let spec = TensorSpec::new([columns, rows], dtype);
-        let turned = Tensor::from_foreign(&backends, spec, layout(address, &shown)).unwrap();
-        let expected = there.transpose().unwrap();
+        let turned = Tensor::from_foreign(&backends, spec, layout(address, &exported)).unwrap();
+        let expected = source.transpose().unwrap();
         assert_eq!(turned.to_bytes().unwrap(), expected.to_bytes().unwrap(), "{dtype}");
         let target = Tensor::full(&backends, device, matrix.spec().clone(), Scalar::from(0.0));
         let target = Arc::new(target.unwrap().export().unwrap());
@@ -221,7 +221,7 @@ fn memory_of_a_gpu_is_exported_and_imported() {
         // SAFETY: as above. Dropping the result of the copy has waited for it.
         let back = unsafe { ForeignMemory::new(device, address, num_bytes, target.clone()) };
         let back = Tensor::from_foreign(&backends, matrix.spec().clone(), back).unwrap();
-        assert_eq!(back.to_bytes().unwrap(), there.to_bytes().unwrap(), "{dtype}");
+        assert_eq!(back.to_bytes().unwrap(), source.to_bytes().unwrap(), "{dtype}");
     }
     assert_eq!(gpus.live_bytes(), 0);
     gpus.trim();

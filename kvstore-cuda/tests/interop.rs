@@ -87,20 +87,20 @@ fn memory_that_cannot_be_imported_or_exported_is_rejected() {
     let backends = backends();
     let owner = owner(&backends);
     let gpu = Device::gpu(0);
-    let refused = |spec: TensorSpec, memory| {
+    let rejection = |spec: TensorSpec, memory| {
         let error = Tensor::from_foreign(&backends, spec, memory).unwrap_err();
         assert_eq!(Arc::strong_count(&owner), 1, "{error}");
         error
     };
-    let text = refused(spec(3), import(&owner, gpu, 0, 16)).to_string();
+    let text = rejection(spec(3), import(&owner, gpu, 0, 16)).to_string();
     assert!(text.contains("expected 12, found 16"), "{text}");
-    let text = refused(spec(3), import(&owner, gpu, 2, 12)).to_string();
+    let text = rejection(spec(3), import(&owner, gpu, 2, 12)).to_string();
     assert!(text.contains("unaligned external memory"), "{text}");
-    let text = refused(spec(2), every(&owner, 6, 2, 0)).to_string();
+    let text = rejection(spec(2), every(&owner, 6, 2, 0)).to_string();
     assert!(text.contains("unaligned external memory"), "{text}");
-    let error = refused(spec(3), import(&owner, Device::gpu(2), 0, 12));
+    let error = rejection(spec(3), import(&owner, Device::gpu(2), 0, 12));
     assert_eq!(error.to_string(), "device gpu(2) is not available: there are 2 of them");
-    let error = refused(spec(3), import(&owner, Device::cpu(0), 0, 12));
+    let error = rejection(spec(3), import(&owner, Device::cpu(0), 0, 12));
     assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
 
     let imported = Tensor::from_foreign(&backends, spec(3), import(&owner, gpu, 0, 12)).unwrap();

@@ -396,11 +396,11 @@ fn an_updater_runs_on_every_rank_and_push_returns_its_error() {
 /// A long list is sent in several batches: with an optimizer, with compression, and with an updater
 /// that fails on a key.
 #[test]
-fn a_long_list_is_one_call() {
+fn a_list_that_is_sent_in_several_batches_is_one_call() {
     #[derive(Debug)]
-    struct Refuse;
+    struct FailsOnKey;
 
-    impl Updater for Refuse {
+    impl Updater for FailsOnKey {
         fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
             if key.as_str() == "5" {
                 return Err("not this one".into());
@@ -428,20 +428,20 @@ fn a_long_list_is_one_call() {
         push(0.25).unwrap();
         found.push(last());
         store.set_compression(None).unwrap();
-        store.set_updater(Some(Arc::new(Refuse))).unwrap();
+        store.set_updater(Some(Arc::new(FailsOnKey))).unwrap();
         assert!(push(1.0).unwrap_err().chain().contains("not this one"));
         found.push(last());
         found
     });
-    let mut refused = [7.0; 9];
-    refused[5..].fill(5.0);
-    let expected = vec![vec![3.0; 9], vec![5.0; 9], refused.to_vec()];
+    let mut updated = [7.0; 9];
+    updated[5..].fill(5.0);
+    let expected = vec![vec![3.0; 9], vec![5.0; 9], updated.to_vec()];
     assert_eq!(found, [expected.clone(), expected]);
 }
 
 /// Several stores of a process share its group.
 #[test]
-fn several_stores_of_a_process() {
+fn several_stores_of_a_process_share_its_group() {
     let backends = backends();
     thread::scope(|scope| {
         for member in LocalCollective::group(3) {

@@ -56,8 +56,8 @@ fn keys() -> Vec<Key> {
 }
 
 fn values(seed: usize) -> Vec<Value> {
-    let of_key = |(_, dims): &(&str, &[usize])| tensor(&backends(), DType::F32, dims, seed).into();
-    KEYS.iter().map(of_key).collect()
+    let value = |(_, dims): &(&str, &[usize])| tensor(&backends(), DType::F32, dims, seed).into();
+    KEYS.iter().map(value).collect()
 }
 
 fn bytes(store: &dyn KvStore) -> Vec<Vec<u8>> {

@@ -227,7 +227,7 @@ class Array:
         self.write(values)
         #: The streams that consumers have passed, and their other arguments.
         self.streams: list[int] = []
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         #: For each release by a consumer: whether its stream was idle.
         self.was_idle: list[bool] = []
         self._kept: dict[int, Any] = {}
@@ -265,10 +265,10 @@ class Array:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.kind, self.card.number
 
-    def __dlpack__(self, *, stream: int | None = None, **asked: Any) -> Any:
-        if not self.knows_versions and asked:
-            raise TypeError(f"unexpected {sorted(asked)}")
-        self.asked.append(asked)
+    def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
+        if not self.knows_versions and options:
+            raise TypeError(f"unexpected {sorted(options)}")
+        self.requests.append(options)
         assert isinstance(stream, int) and stream not in (-1, 0)
         self.streams.append(stream)
         self.card.let_wait(stream, self.card.stream)
@@ -332,7 +332,7 @@ class OnlyInterface:
         }
 
 
-class Taken:
+class ImportedTensor:
     """The contents of a capsule that a consumer has taken."""
 
     def __init__(self, capsule: Any) -> None:
@@ -385,7 +385,7 @@ def store(value: Any, kind: str = "device") -> Any:
     return kv
 
 
-def taken(array: Any, card: Card | None = None, **options: Any) -> Taken:
+def import_tensor(array: Any, card: Card | None = None, **options: Any) -> ImportedTensor:
     """Takes an array as a consumer with versions does. The consumer's stream waits for it."""
     stream = (card or CARDS[0]).stream
-    return Taken(array.__dlpack__(**{"stream": stream, "max_version": (1, 0), **options}))
+    return ImportedTensor(array.__dlpack__(**{"stream": stream, "max_version": (1, 0), **options}))

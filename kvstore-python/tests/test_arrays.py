@@ -209,9 +209,9 @@ def test_numpy_functions_accept_arrays():
         assert (float(numpy.max(of_array)), float(numpy.min(of_array))) == (4, 1)
         assert numpy.add(of_array, 1).tolist() == [[2, 3], [4, 5]]
         assert numpy.stack([of_array, of_array]).shape == (2, 2, 2)
-        for refused in ({"axis": 0}, {"dtype": "float64"}, {"out": numpy.zeros(())}):
+        for rejected in ({"axis": 0}, {"dtype": "float64"}, {"out": numpy.zeros(())}):
             with pytest.raises(mx.errors.UnsupportedError, match="asnumpy"):
-                numpy.sum(of_array, **refused)
+                numpy.sum(of_array, **rejected)
     assert numpy.sum(mx.np.array(array)).shape == ()
 
 

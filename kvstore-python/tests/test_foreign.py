@@ -311,13 +311,13 @@ def test_the_message_quotes_the_error_of_a_library():
 
 def test_max_version_is_passed_once_to_a_class_that_rejects_it():
     class Old:
-        asked = []
+        requests = []
 
         def __init__(self, values):
             self.array = numpy.array(values, dtype="float32")
 
         def __dlpack__(self, **options):
-            self.asked.append(set(options))
+            self.requests.append(set(options))
             if "max_version" in options:
                 raise TypeError("unexpected keyword argument 'max_version'")
             return self.array.__dlpack__()
@@ -325,18 +325,18 @@ def test_max_version_is_passed_once_to_a_class_that_rejects_it():
     kv = store(Old([1, 2]))
     kv.push("w", [Old([3, 4]), Old([5, 6])])
     assert kv.pull("w").tolist() == [8, 10]
-    assert Old.asked == [{"max_version"}, set(), set(), set()]
+    assert Old.requests == [{"max_version"}, set(), set(), set()]
 
 
 def test_max_version_is_passed_again_if_a_class_rejects_one_array():
     class Choosy:
-        asked = []
+        requests = []
 
         def __init__(self, is_rejected):
             self.array, self.is_rejected = numpy.ones(2, dtype="float32"), is_rejected
 
         def __dlpack__(self, **options):
-            self.asked.append(set(options))
+            self.requests.append(set(options))
             if self.is_rejected:
                 raise TypeError("not this one")
             return self.array.__dlpack__()
@@ -344,7 +344,7 @@ def test_max_version_is_passed_again_if_a_class_rejects_one_array():
     with pytest.raises(TypeError, match="not this one"):
         store(Choosy(True))
     store(Choosy(False))
-    assert Choosy.asked == [{"max_version"}, set(), {"max_version"}]
+    assert Choosy.requests == [{"max_version"}, set(), {"max_version"}]
 
 
 def test_a_class_whose_metaclass_has_no_hash_is_an_array():
@@ -456,14 +456,14 @@ def test_numpy_scalars_are_values_but_not_outputs():
 
 
 def test_a_type_error_of_this_package_does_not_repeat_the_export():
-    class Asked:
+    class FailsOnExport:
         times = 0
 
         def __dlpack__(self, **options):
             self.times += 1
             mx.kv.create().push(None, self)
 
-    asked = Asked()
+    array = FailsOnExport()
     with pytest.raises(mx.errors.ArgumentTypeError):
-        nd.from_dlpack(asked)
-    assert asked.times == 1
+        nd.from_dlpack(array)
+    assert array.times == 1

@@ -38,7 +38,7 @@ def forked(work, seconds=60):
     # The interpreter drops inherited objects at exit.
     sys.exit(0)
 
-def refused(call):
+def assert_rejected(call):
     try:
         call()
     except mx.errors.UnsupportedError as error:
@@ -108,7 +108,7 @@ def test_every_verb_is_covered():
 
 
 def test_every_verb_of_an_inherited_store_names_the_fork():
-    verbs = "".join(f"    refused(lambda: {verb})\n" for verb in VERBS.values())
+    verbs = "".join(f"    assert_rejected(lambda: {verb})\n" for verb in VERBS.values())
     program = f"""
 kv, one = mx.kv.create(), nd.ones(2)
 kv.init(['a', 'b'], [one, one])
@@ -181,10 +181,10 @@ for call in work:
     threading.Thread(target=repeat, args=(call,)).start()
 pushes()
 def child():
-    refused(lambda: kv.push('1', arrays[0]))
-    refused(lambda: kv.pull('1'))
-    refused(lambda: kv.keys())
-    refused(lambda: kv.checkpoint('file'))
+    assert_rejected(lambda: kv.push('1', arrays[0]))
+    assert_rejected(lambda: kv.pull('1'))
+    assert_rejected(lambda: kv.keys())
+    assert_rejected(lambda: kv.checkpoint('file'))
     new_store()
     # An array that another thread was changing is unreadable, but no array blocks the child.
     for array in arrays + outs:
@@ -307,7 +307,7 @@ def test_a_fork_inside_an_updater(tmp_path, monkeypatch):
 kv, codes = mx.kv.create(), []
 kv.init('w', nd.ones(2))
 def child():
-    refused(lambda: kv.pull('w'))
+    assert_rejected(lambda: kv.pull('w'))
     new_store()
 def update(key, pushed, stored):
     codes.append(forked(child))

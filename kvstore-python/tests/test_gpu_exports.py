@@ -10,7 +10,7 @@ import pytest
 
 import mxkv as mx
 from cards import CARDS, CUDA, DTYPES, IS_COPIED, IS_EMULATED, READ_ONLY, SEEDS
-from cards import Taken, copied, numbers, seed, store, taken
+from cards import ImportedTensor, copied, import_tensor, numbers, seed, store
 from mxkv import nd
 
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
@@ -26,7 +26,7 @@ def test_devices_have_the_numbers_of_their_gpus():
         array = nd.ones((2, 3), ctx=mx.gpu(number))
         assert array.__dlpack_device__() == (CUDA, number % len(CARDS))
         card = CARDS[number % len(CARDS)]
-        value = taken(array, card)
+        value = import_tensor(array, card)
         assert (value.device, value.shape, value.strides) == (
             array.__dlpack_device__(),
             (2, 3),
@@ -41,17 +41,18 @@ def test_a_value_is_exported_as_a_copy_on_the_gpu_or_shared():
     array = nd.array(numbers(500, 500), ctx=mx.gpu(0))
     array.wait_to_read()
     before, live = copied(), mx.runtime.live_bytes()
-    one, other = taken(array, copy=False), taken(array, copy=False)
+    one, other = import_tensor(array, copy=False), import_tensor(array, copy=False)
     assert copied() == before
     assert mx.runtime.live_bytes() == live
     assert one.address == other.address
     assert one.flags == READ_ONLY
     # A consumer that passes no `copy` gets a copy on the GPU.
-    default, old, asked = taken(array), Taken(array.__dlpack__(stream=1)), taken(array, copy=True)
+    default, requested = import_tensor(array), import_tensor(array, copy=True)
+    old = ImportedTensor(array.__dlpack__(stream=1))
     assert copied() == before
-    assert len({one.address, default.address, old.address, asked.address}) == 4
-    assert (default.flags, old.flags, asked.flags) == (IS_COPIED, None, IS_COPIED)
-    for value in (one, other, default, old, asked):
+    assert len({one.address, default.address, old.address, requested.address}) == 4
+    assert (default.flags, old.flags, requested.flags) == (IS_COPIED, None, IS_COPIED)
+    for value in (one, other, default, old, requested):
         numpy.testing.assert_array_equal(value.read(CARDS[0]), numbers(500, 500))
         value.release()
     assert mx.runtime.live_bytes() == live
@@ -63,9 +64,9 @@ def test_writes_of_a_consumer_do_not_change_values():
         seed(number)
         array = kv.pull("w")
         values = [
-            taken(array),
-            taken(array, copy=True),
-            Taken(array.__dlpack__(stream=CARDS[0].stream)),
+            import_tensor(array),
+            import_tensor(array, copy=True),
+            ImportedTensor(array.__dlpack__(stream=CARDS[0].stream)),
         ]
         for value in values:
             CARDS[0].write(value.address, numpy.full(3000, -7, "float32"))
@@ -79,7 +80,7 @@ def test_writes_of_a_consumer_do_not_change_values():
 @copy_or_shared
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values_of_every_dtype_are_exported(dtype, copy):
-    value = taken(nd.array(numbers(2, 2), dtype=dtype, ctx=mx.gpu(0)), copy=copy)
+    value = import_tensor(nd.array(numbers(2, 2), dtype=dtype, ctx=mx.gpu(0)), copy=copy)
     assert value.dtype == dtype
     assert value.read(CARDS[0]).tolist() == [[1, 2], [3, 4]]
     value.release()
@@ -90,20 +91,20 @@ def test_values_of_every_dtype_are_exported(dtype, copy):
 def test_the_stream_of_the_consumer_waits(stream, copy):
     array = nd.zeros(3000, ctx=mx.gpu(0))
     card = CARDS[0]
-    asked = card.stream if stream == "own" else stream
-    reading = asked or 1
+    requested = card.stream if stream == "own" else stream
+    reading = requested or 1
     for number in SEEDS:
         seed(number)
         array[:] = number
         array += nd.array(numbers(3000), ctx=mx.gpu(0))
-        value = Taken(array.__dlpack__(stream=asked, max_version=(1, 0), copy=copy))
+        value = ImportedTensor(array.__dlpack__(stream=requested, max_version=(1, 0), copy=copy))
         numpy.testing.assert_array_equal(value.read(card, reading), numbers(3000) + number)
         value.release()
 
 
 def test_invalid_streams_and_devices_are_rejected():
     array = nd.ones(3, ctx=mx.gpu(0))
-    Taken(array.__dlpack__(stream=-1, max_version=(1, 0))).release()
+    ImportedTensor(array.__dlpack__(stream=-1, max_version=(1, 0))).release()
     with pytest.raises(BufferError, match="stream 0 may mean two"):
         array.__dlpack__(stream=0)
     with pytest.raises(BufferError, match="-7"):
@@ -127,7 +128,7 @@ def test_exported_values_never_change(copy):
         seed(number)
         weight = kv.pull("w")
         before = weight.asnumpy()
-        views = [taken(weight, copy=copy), taken(array, copy=copy)]
+        views = [import_tensor(weight, copy=copy), import_tensor(array, copy=copy)]
         kv.push("w", nd.ones(3000, ctx=mx.gpu(0)))
         kv.pull("w", out=array)
         array += 1
@@ -150,7 +151,7 @@ def test_memory_is_reused_only_after_the_consumer_has_read_it(copy):
     for number in SEEDS:
         seed(number)
         array[:] = number
-        value = taken(array, stream=other, copy=copy)
+        value = import_tensor(array, stream=other, copy=copy)
         read = card.copied(value.address, value.num_bytes, other)
         value.release()
         # The array reuses the memory, because no consumer holds it any longer.
@@ -176,7 +177,7 @@ def test_an_unused_capsule_frees_its_value():
 @copy_or_shared
 def test_a_value_outlives_its_array_and_its_store(copy):
     kv = store(nd.array(numbers(3000), ctx=mx.gpu(0)))
-    value = taken(kv.pull("w"), copy=copy)
+    value = import_tensor(kv.pull("w"), copy=copy)
     kv.close()
     del kv
     gc.collect()

@@ -11,7 +11,7 @@ import pytest
 
 import mxkv as mx
 from cards import CARDS, CUDA, DTYPES, IS_COPIED, IS_EMULATED, MANAGED, READ_ONLY, SEEDS
-from cards import Array, Card, OldArray, OnlyInterface, copied, numbers, seed, store, taken
+from cards import Array, Card, OldArray, OnlyInterface, copied, import_tensor, numbers, seed, store
 from mxkv import nd
 
 pytestmark = pytest.mark.skipif(mx.num_gpus() == 0, reason="no real or emulated GPU")
@@ -67,7 +67,7 @@ def test_values_are_read_in_place():
     numpy.testing.assert_array_equal(arrays[0].read(), values[0])
 
 
-def test_the_requested_stream_is_the_one_of_the_device():
+def test_the_stream_of_the_device_is_requested():
     for card in CARDS:
         array, other = Array(card, numbers(4)), OldArray(card, numbers(4))
         kv = store(array)
@@ -76,8 +76,8 @@ def test_the_requested_stream_is_the_one_of_the_device():
         streams = {*array.streams, *other.streams}
         assert len(streams) == 1
         assert not streams & {0, 1, 2, card.stream}
-        assert array.asked[0] == {"max_version": (1, 0)}
-        assert other.asked == [{}, {}]
+        assert array.requests[0] == {"max_version": (1, 0)}
+        assert other.requests == [{}, {}]
         check_released(array, other)
         assert kv.pull("w").tolist() == [2, 4, 6, 8]
 
@@ -303,8 +303,8 @@ def test_memory_on_other_devices_is_rejected():
         kv.push("w", far)
     rocm = Array(CARDS[0], numbers(4), kind=10)
     with pytest.raises(TypeError, match=r"device \(10, 0\), which is ROCm"):
-        kv.push("w", Refusing(rocm))
-    elsewhere = Handing(array, array.capsule(CARDS[0].stream, (CUDA, 7)))
+        kv.push("w", WithoutHostCopy(rocm))
+    elsewhere = FixedCapsule(array, array.capsule(CARDS[0].stream, (CUDA, 7)))
     with pytest.raises(
         ValueError,
         match=r"expected an array on gpu\(0\), found one on device \(2, 7\), which is CUDA",
@@ -314,7 +314,7 @@ def test_memory_on_other_devices_is_rejected():
     assert kv.pull("w").tolist() == [0, 0, 0, 0]
 
 
-class Refusing:
+class WithoutHostCopy:
     """Does not export a copy on the host."""
 
     def __init__(self, array):
@@ -328,7 +328,7 @@ class Refusing:
         raise BufferError("on the device it stays")
 
 
-class Handing:
+class FixedCapsule:
     """Exports a capsule that it already has."""
 
     def __init__(self, array, capsule):
@@ -362,7 +362,7 @@ def test_null_addresses_and_empty_arrays():
     array.shape = (0, 3)
     empty = nd.from_dlpack(array)
     assert (empty.shape, empty.context) == ((0, 3), mx.gpu(0))
-    value = taken(empty)
+    value = import_tensor(empty)
     assert value.shape == (0, 3)
     value.release()
     with pytest.raises(ValueError):
@@ -433,7 +433,7 @@ def test_threads_with_their_own_arrays():
                 array.write(values * 0)
                 kv.pull("w", out=out)
                 numpy.testing.assert_array_equal(out.read(), 2 * (values + step))
-                value = taken(kv.pull("w"), card)
+                value = import_tensor(kv.pull("w"), card)
                 numpy.testing.assert_array_equal(value.read(card), 2 * (values + step))
                 value.release()
             # Other threads have work in the same stream, so it may not be idle at a release.

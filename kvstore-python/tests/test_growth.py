@@ -166,7 +166,7 @@ def test_object_created_during_the_call_is_a_separate_output():
     """An output must not be taken for another one that was at its address before."""
     outs = []
 
-    class Outs:
+    class NewOutput:
         """Creates a new array for each export."""
 
         def __dlpack__(self, **options):
@@ -178,5 +178,5 @@ def test_object_created_during_the_call_is_a_separate_output():
 
     kv = store("w")
     kv.init("v", nd.ones(2))
-    kv.pull("v", out=[Outs() for _ in range(20)])
+    kv.pull("v", out=[NewOutput() for _ in range(20)])
     assert [out.tolist() for out in outs] == [[1, 1]] * 20

@@ -35,7 +35,7 @@ def test_several_keys_return_a_list():
 
 
 def test_rows_are_pulled_into_an_object_that_has_only_dlpack():
-    class Lent:
+    class OnlyDlpack:
         def __init__(self, array):
             self.array = array
 
@@ -46,7 +46,7 @@ def test_rows_are_pulled_into_an_object_that_has_only_dlpack():
             return self.array.__dlpack_device__()
 
     out = numpy.ones((4, 2), "float32")
-    filled().row_sparse_pull("e", out=Lent(out), row_ids=[3])
+    filled().row_sparse_pull("e", out=OnlyDlpack(out), row_ids=[3])
     assert out.tolist() == [[0, 0], [0, 0], [0, 0], [4, 4]]
     rows = nd.sparse.zeros("row_sparse", (4, 2))
     for wrong in (5, "out", [None, None], [rows, numpy.ones((4, 3), "float32")]):

@@ -58,7 +58,7 @@ impl Group {
     /// Runs this test in the group.
     fn run(&self) -> Output {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "the_default_limit_is_that_of_the_container", "--nocapture"]);
+        child.args(["--exact", "the_default_limit_is_the_limit_of_the_container", "--nocapture"]);
         child.env(GROUP, &self.0).output().unwrap()
     }
 }
@@ -97,7 +97,7 @@ fn child(group: &str) {
 }
 
 #[test]
-fn the_default_limit_is_that_of_the_container() {
+fn the_default_limit_is_the_limit_of_the_container() {
     if let Ok(group) = std::env::var(GROUP) {
         return child(&group);
     }

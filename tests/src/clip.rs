@@ -12,11 +12,11 @@ const COLUMNS: usize = 128;
 /// Scales all sums so that their norm is at most `bound`. Does nothing if the norm is smaller or
 /// not finite.
 pub fn clip(sums: &mut [Value], bound: f64) {
-    let of_key = |sum: &Value| {
+    let sum_of_squares = |sum: &Value| {
         let numbers: Vec<f64> = sum.numbers.iter().map(|number| number.to_f64()).collect();
         in_pairs(&sums_of_blocks(&numbers))
     };
-    let squares: Vec<f64> = sums.iter().map(of_key).collect();
+    let squares: Vec<f64> = sums.iter().map(sum_of_squares).collect();
     let norm = in_pairs(&squares).sqrt();
     let factor = bound / (norm + 1e-8);
     if norm.is_finite() && factor < 1.0 {

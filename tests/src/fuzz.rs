@@ -35,7 +35,7 @@ pub fn recorded_files() -> Vec<(String, Vec<u8>, Json)> {
 pub fn array_file(bytes: &[u8]) {
     let read = match ArrayList::from_bytes(backends(), bytes) {
         Ok(read) => read,
-        Err(error) => return assert_refusal(&error),
+        Err(error) => return assert_rejection(&error),
     };
     assert_modest(read.arrays(), bytes);
     let file = file_of(&read);
@@ -52,7 +52,7 @@ pub fn array_file(bytes: &[u8]) {
 pub fn record(bytes: &[u8]) {
     let read = match NDArray::deserialize(backends(), bytes) {
         Ok(read) => read,
-        Err(error) => return assert_refusal(&error),
+        Err(error) => return assert_rejection(&error),
     };
     assert_modest(std::slice::from_ref(&read), bytes);
     let record = read.serialize().expect("memory for a small array");
@@ -65,21 +65,21 @@ pub fn record(bytes: &[u8]) {
 /// rarely end with a valid checksum, so the bytes are also checked with a valid one.
 pub fn checkpoint(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), with_checksum(bytes.to_vec())] {
-        if let Some(read) = read_or_refused(Snapshot::from_bytes(backends(), &bytes)) {
+        if let Some(read) = read_or_rejected(Snapshot::from_bytes(backends(), &bytes)) {
             SafeTensors::deserialize(&bytes).expect("what the format's own library reads");
             let file = read.to_bytes().expect("few keys");
             let again = Snapshot::from_bytes(backends(), &file).expect("a file of ours");
             assert!(again.is_identical(&read).expect("memory of the host"));
             assert_eq!(again.to_bytes().expect("few keys"), file);
         }
-        if let Some(read) = read_or_refused(OptimizerStates::from_bytes(backends(), &bytes)) {
+        if let Some(read) = read_or_rejected(OptimizerStates::from_bytes(backends(), &bytes)) {
             SafeTensors::deserialize(&bytes).expect("what the format's own library reads");
             give_back(read);
         }
     }
 }
 
-fn read_or_refused<T>(read: Result<T>) -> Option<T> {
+fn read_or_rejected<T>(read: Result<T>) -> Option<T> {
     read.inspect_err(|error| assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain())).ok()
 }
 
@@ -134,7 +134,7 @@ pub fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn assert_refusal(error: &Error) {
+fn assert_rejection(error: &Error) {
     let code = error.code();
     assert!(matches!(code, ErrorCode::Corrupt | ErrorCode::Unsupported), "{code}: {error}");
 }

@@ -86,8 +86,8 @@ impl Model {
         }
         none_of(faults)?;
         self.push_checked(&dense, |key| {
-            let of_key = pairs.iter().filter(|(other, _)| other == key);
-            let rows: Option<Vec<_>> = of_key.map(|(_, value)| value.rows()).collect();
+            let values = pairs.iter().filter(|(other, _)| other == key);
+            let rows: Option<Vec<_>> = values.map(|(_, value)| value.rows()).collect();
             Some(rows?.into_iter().flat_map(|rows| rows.indices.clone()).collect())
         })
     }

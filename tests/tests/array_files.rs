@@ -74,7 +74,7 @@ fn dense_files_are_written_as_mxnet_writes_them() {
 }
 
 #[test]
-fn an_array_without_axes_is_written_with_one() {
+fn an_array_without_axes_is_written_with_one_axis() {
     let scalar = to_array(&Value::new(Spec::new(&[], DType::F64), &[Number::Float(2.5)]));
     let list = read(&written(&ArrayList::unnamed([scalar]).expect("memory"))).expect("a file");
     assert_eq!(list.arrays()[0].shape().dims(), [1]);
@@ -133,7 +133,7 @@ fn trailing_bytes_and_zeros_are_rejected() {
 }
 
 #[test]
-fn the_last_array_of_a_name_is_found() {
+fn the_last_of_several_arrays_with_one_name_is_found() {
     let array = |x: f64| to_array(&Value::new(Spec::new(&[1], DType::F32), &[Number::Float(x)]));
     let list = ArrayList::named([("w", array(1.0)), ("v", array(2.0)), ("w", array(3.0))])
         .expect("memory");
@@ -156,9 +156,9 @@ fn a_file_that_ends_early_is_damaged() {
 }
 
 /// Prints the case if it panics. Printing all cases would dominate the output of all tests.
-struct ShownOnPanic<F: Fn() -> String>(F);
+struct PrintsOnPanic<F: Fn() -> String>(F);
 
-impl<F: Fn() -> String> Drop for ShownOnPanic<F> {
+impl<F: Fn() -> String> Drop for PrintsOnPanic<F> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("{}", self.0());
@@ -169,11 +169,11 @@ impl<F: Fn() -> String> Drop for ShownOnPanic<F> {
 /// For every value of a byte, the file is read or rejected, and no array is larger than the file
 /// permits.
 #[test]
-fn a_file_with_another_byte_is_read_or_refused() {
+fn a_file_with_a_changed_byte_is_read_or_rejected() {
     for (name, bytes, _) in recorded_files() {
         for position in 0..bytes.len() {
             for byte in [0, 1, 2, 0x7f, 0x80, 0xff, bytes[position] ^ 1, bytes[position] ^ 0x40] {
-                let _case = ShownOnPanic(|| format!("{name}, byte {position} {byte:#x}"));
+                let _case = PrintsOnPanic(|| format!("{name}, byte {position} {byte:#x}"));
                 let mut changed = bytes.clone();
                 changed[position] = byte;
                 fuzz::array_file(&changed);
@@ -184,10 +184,10 @@ fn a_file_with_another_byte_is_read_or_refused() {
 
 /// A short, deterministic version of `make fuzz`.
 #[test]
-fn files_with_many_changes_are_read_or_refused() {
+fn files_with_many_changes_are_read_or_rejected() {
     let files: Vec<_> = recorded_files().into_iter().map(|(_, bytes, _)| bytes).collect();
     for seed in 0..100_000 {
-        let _case = ShownOnPanic(|| format!("seed {seed}"));
+        let _case = PrintsOnPanic(|| format!("seed {seed}"));
         let changed = fuzz::changed(&files, seed);
         fuzz::array_file(&changed);
         fuzz::record(&changed);
@@ -198,7 +198,7 @@ fn files_with_many_changes_are_read_or_refused() {
 /// Sizes without enough bytes in the file are rejected before any memory is allocated. These sizes
 /// exceed the memory of the machine.
 #[test]
-fn absurd_sizes_are_refused() {
+fn sizes_beyond_the_file_are_rejected() {
     let record = |rank: i32, dims: &[i64]| {
         let mut bytes = 0xF993_FAC9u32.to_le_bytes().to_vec();
         for number in [0, rank] {
@@ -236,7 +236,7 @@ fn absurd_sizes_are_refused() {
 /// Many small records that request much memory are rejected like one that requests all of it. So
 /// are many empty records.
 #[test]
-fn many_greedy_records_are_refused() {
+fn many_records_that_request_much_memory_are_rejected() {
     let sparse = {
         let mut bytes = 0xF993_FAC9u32.to_le_bytes().to_vec();
         // Row-sparse without stored rows, of 100 000 rows of one f32; no indices.
@@ -334,7 +334,7 @@ fn values() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(named in prop::collection::vec(("\\PC{0,5}", values()), 0..5)) {
+    fn arrays_survive_a_round_trip(named in prop::collection::vec(("\\PC{0,5}", values()), 0..5)) {
         let arrays = named.iter().map(|(name, value)| (name.clone(), to_array(value)));
         let list = ArrayList::named(arrays).expect("memory");
         let list = read(&written(&list)).expect("a file of ours");
@@ -352,7 +352,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_read_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         fuzz::array_file(&bytes);
         fuzz::record(&bytes);
         fuzz::array_file(&[&0x112u64.to_le_bytes()[..], &[0; 8], &bytes].concat());

@@ -31,73 +31,73 @@ fn integers_wrap() {
 }
 
 #[test]
-fn a_batch_is_its_sums() {
-    everywhere(suite::a_batch_is_its_sums);
+fn a_batch_of_sums_equals_separate_sums() {
+    everywhere(suite::a_batch_of_sums_equals_separate_sums);
 }
 
 #[test]
-fn long_values_agree() {
-    everywhere(suite::long_values_agree);
+fn long_values_agree_with_the_model() {
+    everywhere(suite::long_values_agree_with_the_model);
 }
 
 #[test]
-fn casts_agree() {
-    everywhere(suite::casts_agree);
+fn casts_agree_with_the_model() {
+    everywhere(suite::casts_agree_with_the_model);
 }
 
 #[test]
-fn fills_agree() {
-    everywhere(suite::fills_agree);
+fn fills_agree_with_the_model() {
+    everywhere(suite::fills_agree_with_the_model);
 }
 
 #[test]
-fn broadcasts_reach_every_place() {
-    everywhere(suite::broadcasts_reach_every_place);
+fn broadcasts_write_every_destination() {
+    everywhere(suite::broadcasts_write_every_destination);
 }
 
 #[test]
-fn copies_carry_every_bit() {
-    everywhere(suite::copies_carry_every_bit);
+fn copies_keep_every_bit() {
+    everywhere(suite::copies_keep_every_bit);
 }
 
 #[test]
-fn arithmetic_agrees() {
-    everywhere(suite::arithmetic_agrees);
+fn arithmetic_agrees_with_the_model() {
+    everywhere(suite::arithmetic_agrees_with_the_model);
 }
 
 #[test]
-fn integer_division_by_zero_is_refused() {
-    everywhere(suite::integer_division_by_zero_is_refused);
+fn integer_division_by_zero_is_rejected() {
+    everywhere(suite::integer_division_by_zero_is_rejected);
 }
 
 #[test]
-fn steps_agree() {
-    everywhere(suite::steps_agree);
+fn steps_agree_with_the_model() {
+    everywhere(suite::steps_agree_with_the_model);
 }
 
 #[test]
-fn master_copies_keep_small_steps() {
-    everywhere(suite::master_copies_keep_small_steps);
+fn master_copies_accumulate_small_steps() {
+    everywhere(suite::master_copies_accumulate_small_steps);
 }
 
 #[test]
-fn a_batch_is_its_steps() {
-    everywhere(suite::a_batch_is_its_steps);
+fn a_batch_of_steps_equals_separate_steps() {
+    everywhere(suite::a_batch_of_steps_equals_separate_steps);
 }
 
 #[test]
-fn norms_of_gradients_agree() {
-    everywhere(norms::norms_of_gradients_agree);
+fn norms_of_gradients_agree_with_the_model() {
+    everywhere(norms::norms_of_gradients_agree_with_the_model);
 }
 
 #[test]
-fn norms_of_steps_agree() {
-    everywhere(norms::norms_of_steps_agree);
+fn norms_of_steps_agree_with_the_model() {
+    everywhere(norms::norms_of_steps_agree_with_the_model);
 }
 
 #[test]
-fn codes_agree() {
-    everywhere(suite::codes_agree);
+fn codes_agree_with_the_model() {
+    everywhere(suite::codes_agree_with_the_model);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_lazy_backend_is_searched_for_once_at_the_first_use_of_its_kind() {
 }
 
 #[test]
-fn any_number_of_backends_may_be_lazy_and_the_first_of_a_kind_counts() {
+fn several_backends_may_be_lazy_and_the_first_of_a_kind_is_used() {
     let (first, second) = (CpuBackend::with_threads(1), CpuBackend::with_threads(2));
     let found: Arc<dyn Backend> = first.clone();
     let backends = Backends::builder()

@@ -40,11 +40,11 @@ fn steps_have_the_same_bits() {
 }
 
 #[test]
-fn parts_have_the_bits_of_the_uncut_value() {
-    suite::parts_have_the_bits_of_the_uncut_value(&places());
+fn parts_have_the_bits_of_the_complete_value() {
+    suite::parts_have_the_bits_of_the_complete_value(&places());
 }
 
 #[test]
-fn empty_values_are_refused() {
-    suite::empty_values_are_refused(&places());
+fn empty_values_are_rejected() {
+    suite::empty_values_are_rejected(&places());
 }

@@ -3,13 +3,13 @@
 use kvstore_tests::suite::{calls, on_every_store};
 
 #[test]
-fn values_come_in_four_shapes() {
-    on_every_store(calls::values_come_in_four_shapes);
+fn keys_and_values_have_four_forms() {
+    on_every_store(calls::keys_and_values_have_four_forms);
 }
 
 #[test]
-fn a_repeated_key_collects_its_values() {
-    on_every_store(calls::a_repeated_key_collects_its_values);
+fn values_of_a_repeated_key_are_summed() {
+    on_every_store(calls::values_of_a_repeated_key_are_summed);
 }
 
 #[test]
@@ -18,13 +18,13 @@ fn empty_lists_do_nothing() {
 }
 
 #[test]
-fn lengths_must_agree() {
-    on_every_store(calls::lengths_must_agree);
+fn lists_of_different_lengths_are_rejected() {
+    on_every_store(calls::lists_of_different_lengths_are_rejected);
 }
 
 #[test]
-fn any_text_is_a_key() {
-    on_every_store(calls::any_text_is_a_key);
+fn any_string_without_nul_is_a_key() {
+    on_every_store(calls::any_string_without_nul_is_a_key);
 }
 
 #[test]
@@ -33,18 +33,18 @@ fn keys_are_in_init_order() {
 }
 
 #[test]
-fn a_call_is_checked_completely() {
-    on_every_store(calls::a_call_is_checked_completely);
+fn a_call_with_an_invalid_item_changes_nothing() {
+    on_every_store(calls::a_call_with_an_invalid_item_changes_nothing);
 }
 
 #[test]
-fn errors_name_what_was_wrong() {
-    on_every_store(calls::errors_name_what_was_wrong);
+fn errors_name_key_expected_and_found() {
+    on_every_store(calls::errors_name_key_expected_and_found);
 }
 
 #[test]
-fn zero_size_is_refused_and_rank_zero_is_not() {
-    on_every_store(calls::zero_size_is_refused_and_rank_zero_is_not);
+fn empty_arrays_are_rejected_and_scalars_are_accepted() {
+    on_every_store(calls::empty_arrays_are_rejected_and_scalars_are_accepted);
 }
 
 #[test]
@@ -53,16 +53,16 @@ fn values_may_be_on_several_devices() {
 }
 
 #[test]
-fn an_optimizer_refuses_integers() {
-    on_every_store(calls::an_optimizer_refuses_integers);
+fn an_optimizer_rejects_integer_weights() {
+    on_every_store(calls::an_optimizer_rejects_integer_weights);
 }
 
 #[test]
-fn one_machine_is_one_worker() {
-    on_every_store(calls::one_machine_is_one_worker);
+fn a_store_on_one_machine_has_one_worker() {
+    on_every_store(calls::a_store_on_one_machine_has_one_worker);
 }
 
 #[test]
-fn names_are_matched_completely() {
-    calls::names_are_matched_completely();
+fn store_names_must_match_completely() {
+    calls::store_names_must_match_completely();
 }

@@ -77,7 +77,7 @@ fn begin(optimizer: &Optimizer, dtype: DType, compression: Option<&str>) -> Stor
 }
 
 #[test]
-fn every_optimizer_goes_on_with_the_same_bits() {
+fn every_optimizer_continues_with_the_same_bits() {
     let mut count = 0;
     for optimizer in optimizers() {
         for dtype in float_dtypes() {
@@ -105,7 +105,7 @@ fn every_optimizer_goes_on_with_the_same_bits() {
 }
 
 #[test]
-fn states_alone_go_on_with_the_same_bits() {
+fn restored_states_continue_with_the_same_bits() {
     let folder = folder();
     let path = folder.path().join("states");
     for optimizer in optimizers() {
@@ -142,7 +142,7 @@ fn states_alone_go_on_with_the_same_bits() {
 }
 
 #[test]
-fn every_dtype_shape_and_key_comes_back() {
+fn every_dtype_shape_and_key_survives_a_round_trip() {
     let folder = folder();
     let path = folder.path().join("all");
     let store = create("local").unwrap();
@@ -166,7 +166,7 @@ fn every_dtype_shape_and_key_comes_back() {
 }
 
 #[test]
-fn rows_come_back_as_rows() {
+fn row_sparse_values_stay_row_sparse() {
     let rows = |indices: &[i64], seed| {
         let value = to_array(&tame(Spec::new(&[indices.len(), 3], DType::F32), seed));
         RowSparse::new([1_000_000_000_000, 3], indices.to_vec(), value.tensor()).unwrap()
@@ -192,7 +192,7 @@ fn rows_come_back_as_rows() {
 
 /// Lazy steps on some rows. The states of the other rows must be restored, too.
 #[test]
-fn lazy_steps_go_on_with_the_same_bits() {
+fn lazy_steps_continue_with_the_same_bits() {
     for name in ["sgd", "adam", "adagrad", "ftrl"] {
         for dtype in float_dtypes() {
             let mut optimizer = Optimizer::new(name).unwrap();
@@ -252,7 +252,7 @@ fn a_checkpoint_has_the_contents_at_its_start() {
 
 /// A large file takes longer to write than a small one that is started after it.
 #[test]
-fn the_last_checkpoint_of_a_file_stays() {
+fn the_checkpoint_started_last_stays_in_the_file() {
     let folder = folder();
     let path = folder.path().join("model");
     let link = folder.path().join("link");
@@ -312,25 +312,28 @@ fn states_that_do_not_fit_are_rejected() {
     step(&store, DType::F32, 0);
     store.save_optimizer_states(&path, false).unwrap();
     store.checkpoint(&model).unwrap().wait().unwrap();
-    let refused = |other: &Store, code| {
+    let assert_rejected = |other: &Store, code| {
         let before = other.snapshot().unwrap();
         assert_code(other.load_optimizer_states(&path), code);
         assert!(other.snapshot().unwrap().is_identical(&before).unwrap());
     };
     let other = create("local").unwrap();
-    refused(&other, ErrorCode::InvalidArgument);
+    assert_rejected(&other, ErrorCode::InvalidArgument);
     assert_code(other.save_optimizer_states(&path, true), ErrorCode::InvalidArgument);
     other.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
-    refused(&other, ErrorCode::KeyNotFound);
-    refused(&begin(&Optimizer::sgd(), DType::F32, None), ErrorCode::InvalidArgument);
-    refused(&begin(&Optimizer::new("adam").unwrap(), DType::F16, None), ErrorCode::SpecMismatch);
+    assert_rejected(&other, ErrorCode::KeyNotFound);
+    assert_rejected(&begin(&Optimizer::sgd(), DType::F32, None), ErrorCode::InvalidArgument);
+    assert_rejected(
+        &begin(&Optimizer::new("adam").unwrap(), DType::F16, None),
+        ErrorCode::SpecMismatch,
+    );
     // A file of the other kind is rejected.
     assert_code(store.load_optimizer_states(&model), ErrorCode::Corrupt);
     assert_code(store.restore(&path), ErrorCode::Corrupt);
 }
 
 #[test]
-fn files_that_cannot_be_written_or_read_are_named() {
+fn errors_name_files_that_cannot_be_written_or_read() {
     let folder = folder();
     let store = create("local").unwrap();
     store.init("w", &array(&[1.0])).unwrap();
@@ -371,10 +374,10 @@ fn assert_saved(store: &Store, is_allowed: bool, what: &str) {
         return;
     }
     std::fs::write(&path, "before").unwrap();
-    let refused =
+    let results =
         [snapshot.to_bytes().map(drop), snapshot.write(&path), store.checkpoint(&path).map(drop)];
-    for refused in refused {
-        let error = refused.unwrap_err();
+    for result in results {
+        let error = result.unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{what}");
         let said = error.to_string();
         assert!(said.contains("at most 65536") && said.len() < 400, "{said}");
@@ -402,7 +405,7 @@ fn of_length(letters: &[&str], length: usize) -> String {
 }
 
 #[test]
-fn keys_are_saved_up_to_the_length_that_is_read() {
+fn keys_are_saved_up_to_the_longest_that_can_be_read() {
     let alphabets: [&[&str]; 8] = [
         &["a"],
         &["\""],

@@ -37,7 +37,7 @@ fn code_of(result: kvstore::Result<()>) -> ErrorCode {
 }
 
 #[test]
-fn recorded_codes_come_out_bit_for_bit() {
+fn codes_equal_the_recorded_codes_bit_for_bit() {
     let recorded = &recorded::load_file()["gradient_compression_bytes"];
     let numbers = |name: &str| -> Vec<f32> {
         #[expect(clippy::cast_possible_truncation, reason = "they are f32, written as f64")]
@@ -167,7 +167,7 @@ fn read(backend: &dyn Backend, storage: &Arc<dyn Storage>) -> Vec<u8> {
 }
 
 #[test]
-fn residuals_belong_to_key_and_position_and_grow_with_the_list() {
+fn residuals_belong_to_a_key_and_a_position() {
     for name in STORE_NAMES {
         let store = compressing(name, "2bit");
         let (a, b) = (vector(&[0.3, 0.0]), vector(&[0.0, 0.4]));
@@ -203,7 +203,7 @@ fn residuals_survive_turning_compression_off() {
 }
 
 #[test]
-fn a_failed_push_leaves_the_residuals() {
+fn a_failed_push_keeps_the_residuals() {
     let store = compressing("local", "2bit");
     store.set_updater(|_, pushed, _| Err(format!("{:?}", pushed.to_vec::<f32>()).into())).unwrap();
     for _ in 0..3 {

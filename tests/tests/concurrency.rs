@@ -13,8 +13,8 @@ fn different_keys_are_independent() {
 }
 
 #[test]
-fn one_init_of_a_key_wins() {
-    on_every_store(concurrency::one_init_of_a_key_wins);
+fn only_one_concurrent_init_of_a_key_succeeds() {
+    on_every_store(concurrency::only_one_concurrent_init_of_a_key_succeeds);
 }
 
 #[test]
@@ -23,8 +23,8 @@ fn readers_see_complete_updates() {
 }
 
 #[test]
-fn opposite_orders_do_not_deadlock() {
-    on_every_store(concurrency::opposite_orders_do_not_deadlock);
+fn opposite_orders_of_keys_do_not_deadlock() {
+    on_every_store(concurrency::opposite_orders_of_keys_do_not_deadlock);
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn updaters_may_pull_each_others_keys() {
 }
 
 #[test]
-fn an_updater_blocks_no_readers_of_other_keys() {
-    on_every_store(concurrency::an_updater_blocks_no_readers_of_other_keys);
+fn a_running_updater_does_not_block_pulls_of_other_keys() {
+    on_every_store(concurrency::a_running_updater_does_not_block_pulls_of_other_keys);
 }
 
 #[test]
@@ -43,21 +43,21 @@ fn tasks_of_a_thread_pool_may_push() {
 }
 
 #[test]
-fn tasks_of_the_common_pool_may_push() {
-    on_every_store(concurrency::tasks_of_the_common_pool_may_push);
+fn tasks_of_the_global_pool_may_push() {
+    on_every_store(concurrency::tasks_of_the_global_pool_may_push);
 }
 
 #[test]
-fn keys_may_come_and_go() {
-    on_every_store(concurrency::keys_may_come_and_go);
+fn keys_may_be_removed_during_pushes_and_pulls() {
+    on_every_store(concurrency::keys_may_be_removed_during_pushes_and_pulls);
 }
 
 #[test]
-fn the_updater_may_change_under_pushes() {
-    on_every_store(concurrency::the_updater_may_change_under_pushes);
+fn the_updater_may_change_during_pushes() {
+    on_every_store(concurrency::the_updater_may_change_during_pushes);
 }
 
 #[test]
-fn arrays_may_meet_in_any_order() {
-    on_every_store(concurrency::arrays_may_meet_in_any_order);
+fn arrays_may_be_operands_in_any_order() {
+    on_every_store(concurrency::arrays_may_be_operands_in_any_order);
 }

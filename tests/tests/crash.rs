@@ -150,7 +150,7 @@ fn concurrent_writers_of_one_file_do_not_interfere() {
 }
 
 #[test]
-fn files_of_others_are_kept() {
+fn files_of_other_programs_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.checkpoint");
     let prefix = format!(".kvstore-{:08x}-", crc32fast::hash(b"model.checkpoint"));

@@ -21,25 +21,25 @@ fn read(bytes: &[u8]) -> Result<Snapshot> {
 }
 
 /// Returns the reason why these bytes are rejected.
-fn refusal(bytes: &[u8]) -> String {
+fn rejection(bytes: &[u8]) -> String {
     let error = read(bytes).map(drop).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Corrupt, "{}", error.chain());
     error.chain()
 }
 
 #[test]
-fn every_flipped_bit_and_every_length_is_noticed() {
+fn every_flipped_bit_and_every_truncation_is_detected() {
     let good = good();
     read(&good).unwrap();
     for at in 0..good.len() {
         for bit in 0..8 {
             let mut bytes = good.clone();
             bytes[at] ^= 1 << bit;
-            refusal(&bytes);
+            rejection(&bytes);
         }
-        refusal(&good[..at]);
+        rejection(&good[..at]);
     }
-    refusal(&[&good[..], &[0]].concat());
+    rejection(&[&good[..], &[0]].concat());
     println!("{} bits, {} lengths", 8 * good.len(), good.len() + 1);
 }
 
@@ -113,7 +113,7 @@ fn headers_are_checked() {
         }),
     ];
     for (cause, change) in cases {
-        let found = refusal(&with_header(change));
+        let found = rejection(&with_header(change));
         assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
     }
     // Wide elements come first: this is the index of the first of two rows, 1 and 3.
@@ -121,13 +121,13 @@ fn headers_are_checked() {
     let header = usize::try_from(u64::from_le_bytes(*bytes.first_chunk().unwrap())).unwrap();
     assert_eq!(bytes[8 + header], 1);
     bytes[8 + header] = 4;
-    let found = refusal(&with_checksum(bytes));
+    let found = rejection(&with_checksum(bytes));
     assert!(found.contains("must be strictly ascending"), "{found}");
     // Two overlapping ranges, with as many bytes as the file has.
     let overlapping = with_header(|it, _| {
         it["state/1/w"]["data_offsets"] = it["state/0/w"]["data_offsets"].clone();
     });
-    assert!(refusal(&overlapping).contains("not a safetensors file"));
+    assert!(rejection(&overlapping).contains("not a safetensors file"));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn other_files_are_rejected() {
         ("0 bytes of tensors, the file has 4", file(b"{}", &[0; 4])),
     ];
     for (cause, bytes) in cases {
-        let found = refusal(&bytes);
+        let found = rejection(&bytes);
         assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
     }
 }
@@ -188,16 +188,16 @@ fn headers_that_the_format_forbids_are_rejected() {
     for (cause, from, to) in cases {
         let bytes = changed(from, to);
         assert!(SafeTensors::deserialize(&bytes).is_err(), "{to}");
-        let found = refusal(&bytes);
+        let found = rejection(&bytes);
         assert!(found.contains(cause), "expected {cause:?}, found {found:?}");
     }
     let mut bytes = changed(r#"{"dtype""#, r#"{"more":"?","dtype""#);
     let at = bytes.iter().position(|byte| *byte == b'?').unwrap();
     bytes[at] = 0xff;
     assert!(SafeTensors::deserialize(&bytes).is_err());
-    assert!(refusal(&with_checksum(bytes)).contains("unknown field `more`"));
+    assert!(rejection(&with_checksum(bytes)).contains("unknown field `more`"));
     // The library takes the last of these two, but other readers may take the first.
-    let found = refusal(&changed(start, &twice));
+    let found = rejection(&changed(start, &twice));
     assert!(found.contains("`kvstore` appears twice"), "{found}");
     // Strings of other programs are allowed.
     for more in [r#""format":"pt","#, r#""\u0000\ud83d\ude00":"\n","format":"1","format":"2","#] {
@@ -212,7 +212,7 @@ fn with_checksum_tensor(header: &str) -> String {
 }
 
 #[test]
-fn a_damaged_file_changes_nothing_and_is_named() {
+fn a_damaged_file_changes_nothing_and_the_error_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     let good = good();
@@ -230,7 +230,7 @@ fn a_damaged_file_changes_nothing_and_is_named() {
 }
 
 #[test]
-fn changed_files_are_refused_or_read() {
+fn changed_files_are_read_or_rejected() {
     let files = fuzz::checkpoints();
     for seed in 0..20_000 {
         fuzz::checkpoint(&changed(&files, seed));

@@ -12,26 +12,26 @@ fn everywhere(check: impl Fn(&Backends)) {
 }
 
 #[test]
-fn of_two_numbers() {
-    everywhere(suite::of_two_numbers);
+fn binary_operations_agree_for_short_and_long_values() {
+    everywhere(suite::binary_operations_agree_for_short_and_long_values);
 }
 
 #[test]
-fn of_one_number() {
-    everywhere(suite::of_one_number);
+fn unary_operations_agree_for_short_and_long_values() {
+    everywhere(suite::unary_operations_agree_for_short_and_long_values);
 }
 
 #[test]
-fn stretched() {
-    everywhere(suite::stretched);
+fn comparisons_broadcast_their_operands() {
+    everywhere(suite::comparisons_broadcast_their_operands);
 }
 
 #[test]
-fn limits() {
-    everywhere(suite::limits);
+fn clip_accepts_limits_outside_the_dtype() {
+    everywhere(suite::clip_accepts_limits_outside_the_dtype);
 }
 
 #[test]
-fn casts() {
-    everywhere(suite::casts);
+fn casts_agree_with_the_model() {
+    everywhere(suite::casts_agree_with_the_model);
 }

@@ -14,7 +14,9 @@ const LARGE: usize = 1 << 20;
 const LEFT: usize = 1 << 20;
 
 /// Pushes three values each to a small and a large key, with little memory left.
-fn push_in_vain(prepare: impl FnOnce(&LocalStore, &dyn Fn(usize, f32) -> Value)) {
+fn assert_a_failed_push_changes_nothing(
+    prepare: impl FnOnce(&LocalStore, &dyn Fn(usize, f32) -> Value),
+) {
     let backend = CpuBackend::new();
     let backends = Backends::new(vec![Arc::clone(&backend) as Arc<dyn Backend>]);
     let value = |len: usize, number: f32| -> Value {
@@ -53,20 +55,22 @@ fn optimizer(name: &str) -> Optimizer {
 }
 
 #[test]
-fn a_sum() {
-    push_in_vain(|_, _| {});
+fn a_failed_sum_changes_nothing() {
+    assert_a_failed_push_changes_nothing(|_, _| {});
 }
 
 #[test]
-fn a_first_step() {
+fn a_failed_first_step_changes_nothing() {
     for name in ["adam", "dcasgd", "ftml", "lamb", "groupadagrad"] {
-        push_in_vain(|store, _| store.set_optimizer(optimizer(name)).unwrap());
+        assert_a_failed_push_changes_nothing(|store, _| {
+            store.set_optimizer(optimizer(name)).unwrap()
+        });
     }
 }
 
 #[test]
-fn a_step_of_another_optimizer() {
-    push_in_vain(|store, value| {
+fn a_failed_step_of_a_new_optimizer_changes_nothing() {
+    assert_a_failed_push_changes_nothing(|store, value| {
         store.set_optimizer(optimizer("adagrad")).unwrap();
         store.push(&[Key::new("small").unwrap()], &[value(SMALL, 2.0)], 0).unwrap();
         store.set_optimizer(optimizer("adam")).unwrap();
@@ -74,8 +78,8 @@ fn a_step_of_another_optimizer() {
 }
 
 #[test]
-fn a_step_of_another_formula() {
-    push_in_vain(|store, value| {
+fn a_failed_step_of_another_formula_changes_nothing() {
+    assert_a_failed_push_changes_nothing(|store, value| {
         store.set_optimizer(Optimizer::sgd()).unwrap();
         for (text, len) in [("small", SMALL), ("large", LARGE)] {
             store.push(&[Key::new(text).unwrap()], &[value(len, 2.0)], 0).unwrap();
@@ -85,9 +89,9 @@ fn a_step_of_another_formula() {
 }
 
 #[test]
-fn a_compressed_push() {
+fn a_failed_compressed_push_changes_nothing() {
     for with_optimizer in [false, true] {
-        push_in_vain(|store, value| {
+        assert_a_failed_push_changes_nothing(|store, value| {
             store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
             // The key has one residual now, and gets two more.
             store.push(&[Key::new("small").unwrap()], &[value(SMALL, 2.0)], 0).unwrap();
@@ -99,8 +103,8 @@ fn a_compressed_push() {
 }
 
 #[test]
-fn a_step_of_a_key_of_rows() {
-    push_in_vain(|store, value| {
+fn a_failed_step_of_a_row_sparse_key_changes_nothing() {
+    assert_a_failed_push_changes_nothing(|store, value| {
         let (key, rows) = (Key::new("small").unwrap(), value(2, 3.0).to_dense().unwrap());
         store.remove(std::slice::from_ref(&key)).unwrap();
         let rows = RowSparse::new([SMALL, 1], vec![0, 2], rows).unwrap();

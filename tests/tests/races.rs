@@ -3,23 +3,23 @@
 use kvstore_tests::suite::{on_every_store, races};
 
 #[test]
-fn readers_go_forward_with_an_updater() {
-    on_every_store(races::readers_go_forward_with_an_updater);
+fn readers_never_see_older_states_with_an_updater() {
+    on_every_store(races::readers_never_see_older_states_with_an_updater);
 }
 
 #[test]
-fn readers_go_forward_with_an_optimizer() {
-    on_every_store(races::readers_go_forward_with_an_optimizer);
+fn readers_never_see_older_states_with_an_optimizer() {
+    on_every_store(races::readers_never_see_older_states_with_an_optimizer);
 }
 
 #[test]
-fn readers_go_forward_with_sums() {
-    on_every_store(races::readers_go_forward_with_sums);
+fn readers_never_see_older_states_with_sums() {
+    on_every_store(races::readers_never_see_older_states_with_sums);
 }
 
 #[test]
-fn a_key_may_come_back_with_another_shape() {
-    on_every_store(races::a_key_may_come_back_with_another_shape);
+fn a_key_may_be_initialised_again_with_another_shape() {
+    on_every_store(races::a_key_may_be_initialised_again_with_another_shape);
 }
 
 #[test]
@@ -33,6 +33,6 @@ fn rules_change_between_pushes() {
 }
 
 #[test]
-fn a_panic_under_pushes_poisons_its_key_alone() {
-    on_every_store(races::a_panic_under_pushes_poisons_its_key_alone);
+fn a_panic_during_pushes_poisons_only_its_key() {
+    on_every_store(races::a_panic_during_pushes_poisons_only_its_key);
 }

@@ -37,7 +37,7 @@ fn cases_of(group: &str) -> Vec<Json> {
 }
 
 #[test]
-fn programs_about_types_run_as_written() {
+fn programs_about_store_types_have_their_recorded_results() {
     for group in AS_WRITTEN {
         for case in cases_of(group) {
             let store =
@@ -48,14 +48,14 @@ fn programs_about_types_run_as_written() {
 }
 
 #[test]
-fn programs_run_on_every_store() {
+fn programs_have_their_recorded_results_on_every_store() {
     for group in ON_EVERY_STORE {
         replay_all(group, &cases_of(group), &STORE_NAMES);
     }
 }
 
 #[test]
-fn random_programs_run_on_every_store() {
+fn random_programs_have_their_recorded_results_on_every_store() {
     let mut groups = groups();
     for group in ALSO_ON_EVERY_STORE {
         replay_all(group, &groups.remove(group).unwrap_or_default(), &STORE_NAMES);
@@ -64,7 +64,7 @@ fn random_programs_run_on_every_store() {
 
 /// Panics if the file has a group that no test runs.
 #[test]
-fn every_group_runs() {
+fn every_group_is_replayed() {
     let replayed = [&AS_WRITTEN[..], &ON_EVERY_STORE, &ALSO_ON_EVERY_STORE].concat();
     for (group, cases) in groups() {
         let count = cases.len();

@@ -113,7 +113,7 @@ fn scalar_operations_agree_with_dense_values() {
 }
 
 #[test]
-fn operations_with_a_number_that_keep_rows() {
+fn scalar_operations_that_keep_0_keep_the_rows() {
     everywhere(|backends| {
         let a = Value::Rows(rows(backends, DType::F32, &[1, 4], 1.0));
         let keeps = |op, number: f64, reversed| {
@@ -170,7 +170,7 @@ fn unary_operations_agree_with_dense_values() {
 }
 
 #[test]
-fn values_with_no_rows_and_with_all_rows() {
+fn operations_accept_values_with_no_rows_and_with_all_rows() {
     everywhere(|backends| {
         let none = Value::Rows(rows(backends, DType::F32, &[], 1.0));
         let some = Value::Rows(rows(backends, DType::F32, &[2], 1.0));
@@ -188,7 +188,7 @@ fn values_with_no_rows_and_with_all_rows() {
 }
 
 #[test]
-fn other_specs_are_rejected_before_memory_is_taken() {
+fn different_specs_are_rejected_before_memory_is_allocated() {
     everywhere(|backends| {
         // No machine holds this shape as a dense value.
         let row =

@@ -17,38 +17,38 @@ fn on_every_store(check: impl Fn(suite::Create<'_>, &Backends)) {
 }
 
 #[test]
-fn sums_are_those_of_dense_values() {
-    on_every_store(|create, _| suite::sums_are_those_of_dense_values(create));
+fn row_sparse_sums_equal_dense_sums() {
+    on_every_store(|create, _| suite::row_sparse_sums_equal_dense_sums(create));
 }
 
 #[test]
-fn clipped_rows_are_those_of_dense_values() {
-    on_every_store(|create, _| suite::clipped_rows_are_those_of_dense_values(create));
+fn clipped_rows_equal_clipped_dense_values() {
+    on_every_store(|create, _| suite::clipped_rows_equal_clipped_dense_values(create));
 }
 
 #[test]
-fn dense_steps_are_those_of_dense_values() {
-    on_every_store(|create, _| suite::dense_steps_are_those_of_dense_values(create));
+fn updates_that_are_not_lazy_receive_the_dense_sum() {
+    on_every_store(|create, _| suite::updates_that_are_not_lazy_receive_the_dense_sum(create));
 }
 
 #[test]
-fn lazy_steps_change_nothing_but_their_rows() {
-    on_every_store(|create, _| suite::lazy_steps_change_nothing_but_their_rows(create));
+fn lazy_steps_change_only_their_rows() {
+    on_every_store(|create, _| suite::lazy_steps_change_only_their_rows(create));
 }
 
 #[test]
-fn pulled_rows_are_those_of_the_value() {
-    on_every_store(|create, _| suite::pulled_rows_are_those_of_the_value(create));
+fn pulled_rows_equal_the_rows_of_the_dense_value() {
+    on_every_store(|create, _| suite::pulled_rows_equal_the_rows_of_the_dense_value(create));
 }
 
 #[test]
-fn ids_in_any_order() {
-    suite::ids_in_any_order();
+fn rows_with_equal_indices_are_summed_in_call_order() {
+    suite::rows_with_equal_indices_are_summed_in_call_order();
 }
 
 #[test]
-fn wrong_rows_are_refused() {
-    on_every_store(suite::wrong_rows_are_refused);
+fn invalid_rows_are_rejected() {
+    on_every_store(suite::invalid_rows_are_rejected);
 }
 
 #[test]

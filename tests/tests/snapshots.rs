@@ -3,48 +3,48 @@
 use kvstore_tests::suite::{on_every_store, snapshots};
 
 #[test]
-fn init_takes_a_snapshot() {
-    on_every_store(snapshots::init_takes_a_snapshot);
+fn writes_after_init_do_not_change_the_store() {
+    on_every_store(snapshots::writes_after_init_do_not_change_the_store);
 }
 
 #[test]
-fn push_takes_a_snapshot() {
-    on_every_store(snapshots::push_takes_a_snapshot);
+fn writes_after_a_push_do_not_change_the_store() {
+    on_every_store(snapshots::writes_after_a_push_do_not_change_the_store);
 }
 
 #[test]
-fn pull_gives_a_snapshot() {
-    on_every_store(snapshots::pull_gives_a_snapshot);
+fn writes_to_pulled_arrays_do_not_change_the_store() {
+    on_every_store(snapshots::writes_to_pulled_arrays_do_not_change_the_store);
 }
 
 #[test]
-fn push_does_not_reach_pulled_arrays() {
-    on_every_store(snapshots::push_does_not_reach_pulled_arrays);
+fn a_push_does_not_change_pulled_arrays() {
+    on_every_store(snapshots::a_push_does_not_change_pulled_arrays);
 }
 
 #[test]
-fn pulled_arrays_are_apart() {
-    on_every_store(snapshots::pulled_arrays_are_apart);
+fn pulled_arrays_are_independent() {
+    on_every_store(snapshots::pulled_arrays_are_independent);
 }
 
 #[test]
-fn views_are_pushed_by_value() {
-    on_every_store(snapshots::views_are_pushed_by_value);
+fn writes_after_a_push_of_a_view_do_not_change_the_store() {
+    on_every_store(snapshots::writes_after_a_push_of_a_view_do_not_change_the_store);
 }
 
 #[test]
-fn views_are_pulled_into() {
-    on_every_store(snapshots::views_are_pulled_into);
+fn a_pull_into_a_view_writes_only_its_rows() {
+    on_every_store(snapshots::a_pull_into_a_view_writes_only_its_rows);
 }
 
 #[test]
-fn outs_may_overlap() {
-    on_every_store(snapshots::outs_may_overlap);
+fn overlapping_outputs_are_written_in_init_order() {
+    on_every_store(snapshots::overlapping_outputs_are_written_in_init_order);
 }
 
 #[test]
-fn one_array_may_be_every_out() {
-    on_every_store(snapshots::one_array_may_be_every_out);
+fn one_array_may_be_every_output() {
+    on_every_store(snapshots::one_array_may_be_every_output);
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn one_array_may_be_every_value() {
 }
 
 #[test]
-fn updater_cannot_change_the_pushed_array() {
-    on_every_store(snapshots::updater_cannot_change_the_pushed_array);
+fn an_updater_cannot_change_the_array_of_the_caller() {
+    on_every_store(snapshots::an_updater_cannot_change_the_array_of_the_caller);
 }
 
 #[test]
@@ -63,6 +63,6 @@ fn arrays_of_an_updater_are_private() {
 }
 
 #[test]
-fn broadcast_takes_and_gives_snapshots() {
-    on_every_store(snapshots::broadcast_takes_and_gives_snapshots);
+fn writes_after_a_broadcast_do_not_change_the_store() {
+    on_every_store(snapshots::writes_after_a_broadcast_do_not_change_the_store);
 }

@@ -8,23 +8,23 @@ fn each_key_is_updated_once_in_init_order() {
 }
 
 #[test]
-fn init_and_pull_do_not_run_it() {
-    on_every_store(updaters::init_and_pull_do_not_run_it);
+fn init_and_pull_do_not_run_the_updater() {
+    on_every_store(updaters::init_and_pull_do_not_run_the_updater);
 }
 
 #[test]
-fn a_cleared_updater_runs_no_more() {
-    on_every_store(updaters::a_cleared_updater_runs_no_more);
+fn a_cleared_updater_does_not_run() {
+    on_every_store(updaters::a_cleared_updater_does_not_run);
 }
 
 #[test]
-fn a_failure_keeps_the_old_value() {
-    on_every_store(updaters::a_failure_keeps_the_old_value);
+fn a_failed_updater_keeps_the_old_value() {
+    on_every_store(updaters::a_failed_updater_keeps_the_old_value);
 }
 
 #[test]
-fn a_failure_comes_back_as_it_was() {
-    on_every_store(updaters::a_failure_comes_back_as_it_was);
+fn push_returns_the_error_of_the_updater() {
+    on_every_store(updaters::push_returns_the_error_of_the_updater);
 }
 
 #[test]
@@ -33,31 +33,31 @@ fn a_panic_poisons_one_key() {
 }
 
 #[test]
-fn a_poisoned_key_fails_the_call() {
-    on_every_store(updaters::a_poisoned_key_fails_the_call);
+fn a_call_with_a_poisoned_key_changes_nothing() {
+    on_every_store(updaters::a_call_with_a_poisoned_key_changes_nothing);
 }
 
 #[test]
-fn changing_verbs_are_refused_inside() {
-    on_every_store(updaters::changing_verbs_are_refused_inside);
+fn an_updater_cannot_change_its_store() {
+    on_every_store(updaters::an_updater_cannot_change_its_store);
 }
 
 #[test]
-fn another_store_may_be_changed_inside() {
-    on_every_store(updaters::another_store_may_be_changed_inside);
+fn an_updater_may_change_another_store() {
+    on_every_store(updaters::an_updater_may_change_another_store);
 }
 
 #[test]
-fn a_pull_inside_sees_what_is_committed() {
-    on_every_store(updaters::a_pull_inside_sees_what_is_committed);
+fn a_pull_in_an_updater_returns_committed_values() {
+    on_every_store(updaters::a_pull_in_an_updater_returns_committed_values);
 }
 
 #[test]
-fn a_failure_does_not_leave_the_thread_inside() {
-    on_every_store(updaters::a_failure_does_not_leave_the_thread_inside);
+fn a_thread_may_change_the_store_after_its_updater_failed() {
+    on_every_store(updaters::a_thread_may_change_the_store_after_its_updater_failed);
 }
 
 #[test]
-fn every_way_of_writing_counts() {
-    on_every_store(updaters::every_way_of_writing_counts);
+fn writes_of_every_kind_are_committed() {
+    on_every_store(updaters::writes_of_every_kind_are_committed);
 }

@@ -13,26 +13,26 @@ fn on_every_store(check: impl Fn(&dyn KvStore, &Backends)) {
 }
 
 #[test]
-fn lists_run_in_parallel() {
-    on_every_store(suite::lists_run_in_parallel);
+fn keys_and_values_are_parallel_lists() {
+    on_every_store(suite::keys_and_values_are_parallel_lists);
 }
 
 #[test]
-fn keys_that_exist() {
-    on_every_store(suite::keys_that_exist);
+fn existing_keys_are_rejected_kept_or_replaced() {
+    on_every_store(suite::existing_keys_are_rejected_kept_or_replaced);
 }
 
 #[test]
-fn values_are_snapshots() {
-    on_every_store(suite::values_are_snapshots);
+fn later_changes_of_tensors_do_not_change_the_store() {
+    on_every_store(suite::later_changes_of_tensors_do_not_change_the_store);
 }
 
 #[test]
-fn a_failed_updater_has_written_nothing() {
-    on_every_store(suite::a_failed_updater_has_written_nothing);
+fn a_failed_updater_changes_nothing() {
+    on_every_store(suite::a_failed_updater_changes_nothing);
 }
 
 #[test]
-fn an_updater_keeps_the_spec() {
-    on_every_store(suite::an_updater_keeps_the_spec);
+fn an_updater_cannot_change_the_spec() {
+    on_every_store(suite::an_updater_cannot_change_the_spec);
 }

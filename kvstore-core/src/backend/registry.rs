@@ -186,7 +186,7 @@ impl Backends {
     ///
     /// # Errors
     /// - [`Error::DeviceUnavailable`] if the backend of a device is not available.
-    /// - The first error of a backend, converted by [`in_the_midst`].
+    /// - The first error of a backend, converted by [`error_after_change`].
     pub(crate) fn run<J: OnDevice>(
         &self,
         jobs: &mut [J],
@@ -197,7 +197,7 @@ impl Backends {
         for jobs in jobs.chunk_by_mut(|a, b| a.device().kind() == b.device().kind()) {
             if let Some(first) = jobs.first() {
                 let backend = self.of(first.device())?;
-                run(&**backend, jobs).map_err(|error| in_the_midst(error, has_begun))?;
+                run(&**backend, jobs).map_err(|error| error_after_change(error, has_begun))?;
                 has_begun = true;
             }
         }
@@ -209,7 +209,7 @@ impl Backends {
 ///
 /// Converts [`Error::OutOfMemory`] to [`Error::Backend`], because a caller may free memory and
 /// retry after `OutOfMemory`, and this call must not run twice.
-pub(crate) fn in_the_midst(error: Error, has_begun: bool) -> Error {
+pub(crate) fn error_after_change(error: Error, has_begun: bool) -> Error {
     match error {
         Error::OutOfMemory { device, .. } if has_begun => {
             let operation = "out of memory after the call had changed something".to_owned();

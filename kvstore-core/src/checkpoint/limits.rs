@@ -38,25 +38,25 @@ fn check(json: &[u8], is_header: bool) -> Result<(), String> {
     let mut rest = json;
     let mut depth = 0_usize;
     // The last string, and whether only a colon has followed it.
-    let (mut last, mut is_behind_colon): (&[u8], bool) = (&[], false);
-    while let Some((first, behind)) = rest.split_first() {
-        rest = behind;
+    let (mut last, mut is_after_colon): (&[u8], bool) = (&[], false);
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
         match first {
             b' ' | b'\t' | b'\n' | b'\r' => continue,
             b':' => {
-                is_behind_colon = true;
+                is_after_colon = true;
                 continue;
             }
             b'"' => {
-                let (text, behind) = split_text(behind);
+                let (text, after) = split_text(after);
                 // Metadata is at depth 2. So are the fields of tensors, but the parser stops at a
                 // field named `kvstore`, before it reads the value.
-                let is_value = is_header && depth == 2 && is_behind_colon;
+                let is_value = is_header && depth == 2 && is_after_colon;
                 let is_ours = is_value && last == METADATA.as_bytes();
                 if text.len() > MAX_TEXT_BYTES && !is_ours {
                     return Err(too_long("the text", text));
                 }
-                (last, is_behind_colon, rest) = (text, false, behind);
+                (last, is_after_colon, rest) = (text, false, after);
                 continue;
             }
             b'[' | b'{' if depth == MAX_DEPTH => {
@@ -66,16 +66,16 @@ fn check(json: &[u8], is_header: bool) -> Result<(), String> {
             b']' | b'}' => depth = depth.saturating_sub(1),
             b',' => {}
             _ => {
-                let word = json.get(json.len() - behind.len() - 1..).unwrap_or_default();
+                let word = json.get(json.len() - after.len() - 1..).unwrap_or_default();
                 let length = word.iter().position(|byte| b" \t\n\r:\"[]{},".contains(byte));
-                let (word, behind) = word.split_at(length.unwrap_or(word.len()));
+                let (word, after) = word.split_at(length.unwrap_or(word.len()));
                 if word.len() > MAX_TEXT_BYTES {
                     return Err(too_long("the number", word));
                 }
-                rest = behind;
+                rest = after;
             }
         }
-        (last, is_behind_colon) = (&[], false);
+        (last, is_after_colon) = (&[], false);
     }
     Ok(())
 }
@@ -91,8 +91,8 @@ fn split_text(rest: &[u8]) -> (&[u8], &[u8]) {
             _ => length += 1,
         }
     }
-    let (text, behind) = rest.split_at(length.min(rest.len()));
-    (text, behind.get(1..).unwrap_or_default())
+    let (text, after) = rest.split_at(length.min(rest.len()));
+    (text, after.get(1..).unwrap_or_default())
 }
 
 fn too_long(what: &str, text: &[u8]) -> String {

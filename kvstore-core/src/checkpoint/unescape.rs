@@ -19,9 +19,9 @@ pub(super) fn unescape(json: &RawValue, mut text: String) -> Result<String> {
     };
     let mut rest = inner;
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(end_of_piece(rest));
+        let (piece, after) = rest.split_at(end_of_piece(rest));
         text.push_str(&serde_json::from_str::<String>(&format!("\"{piece}\""))?);
-        rest = behind;
+        rest = after;
     }
     Ok(text)
 }

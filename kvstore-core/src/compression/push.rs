@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::registry::{Backends, in_the_midst};
+use crate::backend::registry::{Backends, error_after_change};
 use crate::backend::{DequantizeJob, QuantizeJob, Storage};
 use crate::codec::{Compression, Quantizer};
 use crate::fallible;
@@ -116,7 +116,7 @@ pub(crate) fn compress(backends: &Backends, keys: &mut [CompressedPush<'_>]) -> 
         dequantize.push(DequantizeJob { quantizer, device, dtype, codes, dst: sum.span_mut()? });
     }
     let result = backends.run(&mut dequantize, |backend, jobs| backend.dequantize(jobs));
-    result.map_err(|error| in_the_midst(error, true))
+    result.map_err(|error| error_after_change(error, true))
 }
 
 fn lost() -> Error {

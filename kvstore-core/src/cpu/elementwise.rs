@@ -29,14 +29,14 @@ pub(super) fn binary<T: Lanes>(
                 return Err(Error::Internal("operands of different lengths".to_owned()));
             }
             // Checks every divisor before the first write, so that a failed call changes nothing.
-            refuse_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
+            reject_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
             let zip = zip_of::<T::Compute>(op, reversed);
             workers.for_each_piece(Pair { lhs, rhs }, &|it| T::zip(it.lhs, it.rhs, &*zip));
         }
         Operand::Scalar(number) => {
             let number: T = Scalar::to_element(number);
             let divisors = if reversed { lhs.src() } else { std::slice::from_ref(&number) };
-            refuse_zero_divisor::<T>(workers, op, divisors)?;
+            reject_zero_divisor::<T>(workers, op, divisors)?;
             let map = map_with(op, number.widened(), reversed);
             workers.for_each_piece(lhs, &|piece| T::map(piece, &*map));
         }
@@ -249,7 +249,7 @@ fn is_short<S: Element>(float: S) -> bool {
 }
 
 /// Returns an error if an integer would be divided by zero.
-fn refuse_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]) -> Result<()> {
+fn reject_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]) -> Result<()> {
     if op != BinaryOp::Div || !T::Compute::ZERO_DIVISOR_IS_ERROR {
         return Ok(());
     }

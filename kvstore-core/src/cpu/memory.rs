@@ -360,9 +360,9 @@ mod tests {
         memory.set_limit(Some(in_use + 9000));
         let second = memory.allocate(Device::cpu(0), 5000).unwrap();
         let full = memory.live_bytes();
-        let refused = memory.allocate(Device::cpu(0), 5000).unwrap_err();
-        assert_eq!(refused.code(), ErrorCode::OutOfMemory);
-        assert!(refused.to_string().ends_with(&format!("the limit is {}", in_use + 9000)));
+        let error = memory.allocate(Device::cpu(0), 5000).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::OutOfMemory);
+        assert!(error.to_string().ends_with(&format!("the limit is {}", in_use + 9000)));
         assert_eq!(memory.live_bytes(), full, "a failed allocation does not count");
         memory.set_limit(None);
         let third = memory.allocate(Device::cpu(0), 5000).unwrap();
@@ -396,8 +396,8 @@ mod tests {
         let new = memory.allocate(Device::cpu(0), 1 << 20).unwrap();
         assert_eq!(memory.pooled_bytes(), newest, "the oldest block is evicted");
         assert!(memory.live_bytes() + memory.pooled_bytes() <= full);
-        let refused = memory.allocate(Device::cpu(0), full).unwrap_err();
-        let Error::OutOfMemory { in_use, limit, requested, .. } = refused else { panic!() };
+        let error = memory.allocate(Device::cpu(0), full).unwrap_err();
+        let Error::OutOfMemory { in_use, limit, requested, .. } = error else { panic!() };
         assert!(requested >= full);
         assert_eq!((in_use, limit), (memory.live_bytes(), Some(full)));
         assert_eq!(memory.pooled_bytes(), newest, "a pool that is too small to help stays");

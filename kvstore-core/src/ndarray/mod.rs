@@ -345,7 +345,7 @@ mod tests {
                     assert!(sum.to_vec::<f32>().unwrap().iter().all(|element| *element == 2.0));
                     array.fill(5.0.into()).unwrap();
                     assert!(array.to_vec::<f32>().unwrap().iter().all(|element| *element == 5.0));
-                    let refused = [
+                    let results = [
                         held.to_vec::<f32>().map(drop),
                         held.fill(1.0.into()),
                         held.add(&array).map(drop),
@@ -354,8 +354,8 @@ mod tests {
                         array.copy_to(&held),
                         held.copy_to(&array),
                     ];
-                    for refused in refused {
-                        let error = refused.unwrap_err();
+                    for result in results {
+                        let error = result.unwrap_err();
                         assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
                         assert!(error.to_string().contains("forked"), "{error}");
                     }

@@ -72,16 +72,16 @@ impl NDArray {
     /// - [`Error::InvalidArgument`] if the number of elements would change.
     /// - [`Error::InvalidArgument`] if the codes do not fit the shape of this array.
     pub fn reshape(&self, dims: &[i64]) -> Result<Self> {
-        let refused = || {
+        let mismatch = || {
             Error::invalid(format!(
                 "cannot reshape {} of {} elements into {dims:?}",
                 self.spec,
                 self.spec.num_elements()
             ))
         };
-        let shape = resolve(self.shape().dims(), dims).ok_or_else(refused)?;
+        let shape = resolve(self.shape().dims(), dims).ok_or_else(mismatch)?;
         if shape.num_elements() != self.spec.num_elements() {
-            return Err(refused());
+            return Err(mismatch());
         }
         Ok(self.part(0, shape))
     }

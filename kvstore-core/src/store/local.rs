@@ -343,7 +343,7 @@ impl LocalStore {
         run()
     }
 
-    fn refuse_inside_updater(&self, verb: &str) -> Result<()> {
+    fn reject_inside_updater(&self, verb: &str) -> Result<()> {
         if UPDATING.with_borrow(|stores| stores.contains(&self.identity)) {
             return Err(Error::invalid(format!(
                 "`{verb}` cannot be called from an updater of the same store"
@@ -357,7 +357,7 @@ impl LocalStore {
     /// # Errors
     /// - [`Error::InvalidArgument`] if an updater of this store makes the call.
     fn enter(&self, verb: &str) -> Result<RwLockReadGuard<'_, ()>> {
-        self.refuse_inside_updater(verb)?;
+        self.reject_inside_updater(verb)?;
         Ok(self.gate.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -366,7 +366,7 @@ impl LocalStore {
     /// # Errors
     /// - [`Error::InvalidArgument`] if an updater of this store makes the call.
     fn enter_alone(&self, verb: &str) -> Result<RwLockWriteGuard<'_, ()>> {
-        self.refuse_inside_updater(verb)?;
+        self.reject_inside_updater(verb)?;
         Ok(self.gate.write().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -15,7 +15,7 @@ use super::norms::{CompleteSums, NormSums};
 use super::policy::{ActiveOptimizer, RowUse, RunId};
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
-use crate::backend::registry::{Backends, in_the_midst};
+use crate::backend::registry::{Backends, error_after_change};
 use crate::backend::{InOut, MeasureJob, RowUpdateJob, Span, Storage, SumJob, UpdateJob};
 use crate::codec::Compression;
 use crate::compression::{CompressedPush, compress};
@@ -506,18 +506,18 @@ impl<'a> Push<'a> {
         }
         let num_addends = |key: &KeyPush<'_>| if compressed.is_some() { 1 } else { key.len() };
         let measured = norms.measure(self.backends, &mut self.keys, &spans, num_addends, complete);
-        measured.map_err(|error| in_the_midst(error, compressed.is_some()))?;
+        measured.map_err(|error| error_after_change(error, compressed.is_some()))?;
         let mut rest = spans.as_slice();
         for key in &mut self.keys {
             let addends = take(&mut rest, num_addends(key))?;
             key.add_step(addends, &mut jobs, &mut row_jobs)?;
         }
         let result = self.backends.run(&mut row_jobs, |backend, jobs| backend.update_rows(jobs));
-        result.map_err(|error| in_the_midst(error, compressed.is_some()))?;
+        result.map_err(|error| error_after_change(error, compressed.is_some()))?;
         let has_begun = compressed.is_some() || !row_jobs.is_empty();
         drop(row_jobs);
         let result = self.backends.run(&mut jobs, |backend, jobs| backend.update(jobs));
-        result.map_err(|error| in_the_midst(error, has_begun))?;
+        result.map_err(|error| error_after_change(error, has_begun))?;
         scratch.put_back_updates(jobs);
         scratch.put_back_spans(spans);
         self.settle(scratch);

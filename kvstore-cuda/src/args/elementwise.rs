@@ -161,8 +161,8 @@ impl BinaryArgs {
 impl Binary {
     /// Returns the operand that must not contain zeros, or `None` if zeros are allowed.
     pub fn divisor(&self) -> Option<Operand> {
-        let is_refused = self.op == BinaryOp::Div && !self.dtype.is_float();
-        is_refused.then_some(if self.is_reversed {
+        let rejects_zeros = self.op == BinaryOp::Div && !self.dtype.is_float();
+        rejects_zeros.then_some(if self.is_reversed {
             Operand::Range(self.lhs.from)
         } else {
             self.rhs

@@ -121,12 +121,12 @@ impl<K, J: TableRow> Launch<K, J> {
         let functions = functions.collect::<Result<Vec<_>>>()?;
         let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
         let lists = backend.pool().allocate(card.device(), jobs.len() + addends.len())?;
-        let (at, behind) = (lists.address(), lists.address() + jobs.len() as u64);
+        let (job_list, addend_list) = (lists.address(), lists.address() + jobs.len() as u64);
         let mut both = fallible::with_capacity(jobs.len() + addends.len())?;
         both.extend(jobs.iter().chain(addends).copied());
         // SAFETY: the block has the length of both lists.
-        unsafe { backend.staging().upload(card, at, &both) }?;
-        Ok(Ready { card, functions, args: batch.args(at, behind), _lists: lists })
+        unsafe { backend.staging().upload(card, job_list, &both) }?;
+        Ok(Ready { card, functions, args: batch.args(job_list, addend_list), _lists: lists })
     }
 }
 

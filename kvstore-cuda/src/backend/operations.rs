@@ -52,7 +52,7 @@ pub(crate) fn binary(
     };
     let binary = Binary { op, dtype, lhs: from_to, rhs, is_reversed, len };
     if let Some(divisor) = binary.divisor() {
-        refuse_zeros(backend, card, dtype, divisor, len)?;
+        reject_zeros(backend, card, dtype, divisor, len)?;
     }
     // SAFETY: the ranges are memory of the GPU and have `len` elements.
     unsafe {
@@ -98,7 +98,7 @@ fn open<'a>(dtype: DType, in_out: &'a InOut<'_>) -> Result<(&'a Arc<Card>, FromT
 }
 
 /// Fails if a divisor contains a zero. Waits for the search, so that nothing is written before it.
-fn refuse_zeros(
+fn reject_zeros(
     backend: &CudaBackend,
     card: &Arc<Card>,
     dtype: DType,

@@ -233,9 +233,9 @@ fn pairs_of_edge_cases_agree_with_the_host() {
     for dtype in DType::ALL {
         let (lhs, rhs) = pairs(dtype);
         for op in binary_ops(dtype) {
-            let is_refused = op == BinaryOp::Div && !dtype.is_float();
+            let rejects_zeros = op == BinaryOp::Div && !dtype.is_float();
             let [lhs, rhs] = [&lhs, &rhs]
-                .map(|it| if is_refused { without_zeros(dtype, it) } else { it.clone() });
+                .map(|it| if rejects_zeros { without_zeros(dtype, it) } else { it.clone() });
             for (run, is_reversed) in RUNS.into_iter().zip([false, true, false]) {
                 check_binary(op, dtype, &lhs, &Rhs::Elements(rhs.clone()), is_reversed, run);
             }
@@ -285,14 +285,14 @@ fn divisors_are_checked_if_the_host_rejects_zeros() {
             let mut host = Block::new(&number(dtype, f64::from(lhs)));
             let operand = HostOperand::Scalar(rhs.into());
             let host = InOut::InPlace(host.span_mut());
-            let is_refused = backend().binary(op, dtype, host, operand, is_reversed).is_err();
+            let rejects_zeros = backend().binary(op, dtype, host, operand, is_reversed).is_err();
             let rhs = Operand::Scalar(rhs.into());
             let divisor = Binary { op, dtype, lhs: LHS, rhs, is_reversed, len: 1 }.divisor();
             let is_zero = divisor.is_some_and(|divisor| match divisor {
                 Operand::Range(address) => address == LHS.from && lhs == 0,
                 Operand::Scalar(number) => number.to_bits(dtype) == 0,
             });
-            assert_eq!(is_zero, is_refused, "{op:?} of {dtype}, reversed: {is_reversed}");
+            assert_eq!(is_zero, rejects_zeros, "{op:?} of {dtype}, reversed: {is_reversed}");
         }
     }
 }
@@ -309,13 +309,13 @@ proptest! {
         is_reversed in any::<bool>(),
         run in runs(),
     ) {
-        let is_refused = op == BinaryOp::Div && !dtype.is_float();
+        let rejects_zeros = op == BinaryOp::Div && !dtype.is_float();
         let operand = |seed: u64| {
             let content = elements(dtype, len, seed);
-            if is_refused { without_zeros(dtype, &content) } else { content }
+            if rejects_zeros { without_zeros(dtype, &content) } else { content }
         };
         let rhs = match number {
-            Some(number) if !(is_refused && number.to_bits(dtype) == 0) => Rhs::Number(number),
+            Some(number) if !(rejects_zeros && number.to_bits(dtype) == 0) => Rhs::Number(number),
             _ => Rhs::Elements(operand(!seed)),
         };
         check_binary(op, dtype, &operand(seed), &rhs, is_reversed, run);

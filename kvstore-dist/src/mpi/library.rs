@@ -51,21 +51,21 @@ pub(super) fn find(names: &[String], launcher: Launcher) -> Result<OpenLibrary> 
         return Ok(found);
     }
     launcher.prepare();
-    let (mut missing, mut refused) = (Vec::new(), String::new());
+    let (mut missing, mut rejected) = (Vec::new(), String::new());
     for name in names {
         match open(name, 0) {
             Ok(found) => return Ok(found),
             Err(OpenError::Missing) => missing.push(name),
             Err(OpenError::Other(reason)) => {
                 // Writing to a string cannot fail.
-                let _ = write!(refused, "; {name}: {reason}");
+                let _ = write!(rejected, "; {name}: {reason}");
             }
         }
     }
     let missing = missing.join(", ");
     Err(Error::Unsupported(format!(
         "no MPI is installed that could be used: on Debian, install `openmpi-bin` or `mpich`, \
-         and start the program with its `mpirun` (not found: {missing}{refused})"
+         and start the program with its `mpirun` (not found: {missing}{rejected})"
     )))
 }
 
@@ -90,17 +90,17 @@ fn open(name: &str, flags: i32) -> Result<OpenLibrary, OpenError> {
     // RTLD_GLOBAL, because plug-ins of the library need its symbols.
     // SAFETY: The initialisers of an MPI library are designed to run when the library is opened.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL | flags) };
-    let library = library.map_err(|error| refusal_of(name, &error))?;
-    let refuse = |reason: String| Err(OpenError::Other(reason));
+    let library = library.map_err(|error| rejection_of(name, &error))?;
+    let reject = |reason: String| Err(OpenError::Other(reason));
     let Some(version) = version_of(&library) else {
-        return refuse("it is not a library of MPI 3 or newer".to_owned());
+        return reject("it is not a library of MPI 3 or newer".to_owned());
     };
     let Some(abi) = Abi::of(&library, &version) else {
-        return refuse(format!("the binary interface of `{version}` is not known"));
+        return reject(format!("the binary interface of `{version}` is not known"));
     };
     // The library is never closed, because its threads and handlers keep running.
     let library = Box::leak(Box::new(library));
-    let mpi = bind(library, abi).map_err(|error| refusal_of(name, &error))?;
+    let mpi = bind(library, abi).map_err(|error| rejection_of(name, &error))?;
     Ok(OpenLibrary { mpi, name: name.to_owned(), version })
 }
 
@@ -109,7 +109,7 @@ fn open(name: &str, flags: i32) -> Result<OpenLibrary, OpenError> {
 ///
 /// Only the message distinguishes a missing library from one that cannot be loaded: it begins with
 /// the name of the missing library, which may be a dependency.
-fn refusal_of(name: &str, error: &libloading::Error) -> OpenError {
+fn rejection_of(name: &str, error: &libloading::Error) -> OpenError {
     let text = match error {
         libloading::Error::DlOpen { source } | libloading::Error::DlSym { source } => {
             source.to_string()

@@ -283,9 +283,9 @@ impl Process {
             operation: format!("{name}, {}", failure.function),
             source: failure.reason.into(),
         };
-        let refuse = |reason: &str| Err(Error::Unsupported(format!("{name} {reason}")));
+        let reject = |reason: &str| Err(Error::Unsupported(format!("{name} {reason}")));
         if mpi.is_finalized().map_err(failed)? {
-            return refuse("was finalised by the program and cannot be initialised again");
+            return reject("was finalised by the program and cannot be initialised again");
         }
         let is_ours = !mpi.is_initialized().map_err(failed)?;
         if is_ours {
@@ -308,7 +308,7 @@ impl Process {
             if is_ours {
                 mpi.finalize().map_err(failed)?;
             }
-            return refuse(reason);
+            return reject(reason);
         }
         let [rank, size] = [rank, size].map(|number| usize::try_from(number).unwrap_or_default());
         tracing::info!(library = name, rank, size, "MPI is initialised");

@@ -271,18 +271,19 @@ mod tests {
     /// A library that never completes a request, and may write at any time.
     #[derive(Debug)]
     struct Slow {
-        lent: AtomicPtr<u8>,
+        /// The buffer of the last `receive`.
+        received: AtomicPtr<u8>,
     }
 
     impl Slow {
         const fn new() -> Self {
-            Self { lent: AtomicPtr::new(ptr::null_mut()) }
+            Self { received: AtomicPtr::new(ptr::null_mut()) }
         }
 
         fn write(&self, byte: u8) {
-            let lent = self.lent.load(Ordering::Relaxed);
+            let received = self.received.load(Ordering::Relaxed);
             // SAFETY: `receive` got this pointer. It stays valid, because `test` never completes.
-            unsafe { ptr::write(lent, byte) };
+            unsafe { ptr::write(received, byte) };
         }
     }
 
@@ -338,7 +339,7 @@ mod tests {
         }
 
         unsafe fn receive(&self, bytes: *mut u8, _: c_int, _: c_int) -> Result<Request, Failure> {
-            self.lent.store(bytes, Ordering::Relaxed);
+            self.received.store(bytes, Ordering::Relaxed);
             Ok(Request::for_tests())
         }
 
@@ -370,8 +371,8 @@ mod tests {
         static MPI: Slow = Slow::new();
         receive_and_fail(&MPI, |_, _| Ok(()));
         let mut kept = ABANDONED.lock().unwrap();
-        let lent = MPI.lent.load(Ordering::Relaxed);
-        let found = kept.iter_mut().find(|buffer| buffer.start == lent).unwrap();
+        let received = MPI.received.load(Ordering::Relaxed);
+        let found = kept.iter_mut().find(|buffer| buffer.start == received).unwrap();
         assert!(matches!(&found.memory, Memory::Owned(buffer) if buffer[0] == 2));
     }
 

@@ -151,7 +151,7 @@ impl DistStore {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refuse_inside_updater(&self, verb: &str) -> Result<()> {
+    fn reject_inside_updater(&self, verb: &str) -> Result<()> {
         if self.group.is_this_thread() {
             let text = format!("`{verb}` cannot be called from an updater of the same store");
             return Err(Error::InvalidArgument(text));
@@ -177,12 +177,12 @@ impl DistStore {
                 check_clipped_dtype(key, dtype)?;
             }
             let Some(compression) = config.compression else { continue };
-            let refused = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
-            compression.of(dtype).map_err(refused)?;
+            let invalid = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
+            compression.of(dtype).map_err(invalid)?;
             if value.rows().is_some() {
                 let text = "row-sparse values cannot be compressed: push dense values or turn \
                             compression off";
-                return Err(refused(Error::InvalidArgument(text.to_owned())));
+                return Err(invalid(Error::InvalidArgument(text.to_owned())));
             }
         }
         Ok(())
@@ -190,7 +190,7 @@ impl DistStore {
 
     /// Makes a collective call and waits until it ends.
     fn call_collectively(&self, verb: &str, operation: Operation) -> Result<()> {
-        self.refuse_inside_updater(verb)?;
+        self.reject_inside_updater(verb)?;
         let ticket = {
             let _pending = self.pending();
             self.group.call(&self.stores, operation, i32::MAX)?
@@ -204,7 +204,7 @@ impl DistStore {
         verb: &str,
         action: impl FnOnce(&Stores) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        self.refuse_inside_updater(verb)?;
+        self.reject_inside_updater(verb)?;
         let ticket = {
             let _pending = self.pending();
             self.group.run_locally(&self.stores, action)?
@@ -250,7 +250,7 @@ impl KvStore for DistStore {
     }
 
     fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()> {
-        self.refuse_inside_updater("push")?;
+        self.reject_inside_updater("push")?;
         let stores = &self.stores;
         let mut pending = self.pending();
         self.check_values(keys, values)?;

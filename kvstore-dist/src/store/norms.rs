@@ -49,13 +49,13 @@ impl<'a> NormExchange<'a> {
             *count = num_blocks.sum::<usize>() * BLOCK_BYTES;
         }
         let mut slices = Slices::with_counts(&counts)?;
-        let mut of_key: HashMap<&Key, &mut Vec<[f64; 2]>> = fallible::hash_map(sums.len())?;
-        of_key.extend(sums.iter_mut().map(|sums| (&sums.key, &mut sums.blocks)));
+        let mut blocks_by_key: HashMap<&Key, &mut Vec<[f64; 2]>> = fallible::hash_map(sums.len())?;
+        blocks_by_key.extend(sums.iter_mut().map(|sums| (&sums.key, &mut sums.blocks)));
         let mut sent = slices.slice_mut(own).as_chunks_mut::<BLOCK_BYTES>().0.iter_mut();
         for (key, partition) in divided() {
             let num_blocks = partition.num_blocks(own);
             // An optimizer may exempt keys, such as biases, on every rank. They have no sums.
-            let Some(blocks) = of_key.get(key) else {
+            let Some(blocks) = blocks_by_key.get(key) else {
                 sent.by_ref().take(num_blocks).for_each(|to| to.fill(0));
                 continue;
             };
@@ -70,7 +70,7 @@ impl<'a> NormExchange<'a> {
         // Blocks follow each other in the order of ranks, as in the complete value.
         let mut rest = fallible::gather((0..size).map(|rank| slices.slice(rank)))?;
         for (key, partition) in divided() {
-            let blocks = of_key.get_mut(key);
+            let blocks = blocks_by_key.get_mut(key);
             let mut all = Vec::new();
             for (rank, rest) in rest.iter_mut().enumerate() {
                 let len = partition.num_blocks(rank) * BLOCK_BYTES;

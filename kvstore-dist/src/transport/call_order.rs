@@ -53,8 +53,8 @@ impl CallOrder {
             let left = wait.left();
             if left.is_zero() {
                 // Ends the collective under the same lock, so that no waiting call starts instead.
-                let behind = "another call of this rank is not done yet";
-                let fault = Fault::Late(format!("{place} after {:?}, {behind}", wait.timeout()));
+                let reason = "another call of this rank is not done yet";
+                let fault = Fault::Late(format!("{place} after {:?}, {reason}", wait.timeout()));
                 state.fault = Some(fault.clone());
                 self.changed.notify_all();
                 return Err(fault.to_error());

@@ -2,19 +2,20 @@
 //! checks, and [`Spread`] distributes the values of a push among the workers.
 //!
 //! These checks do not apply to a distributed store:
-//! - `calls::one_machine_is_one_worker`, because there are several workers.
-//! - `calls::names_are_matched_completely`, because it does not use a store.
+//! - `calls::a_store_on_one_machine_has_one_worker`, because there are several workers.
+//! - `calls::store_names_must_match_completely`, because it does not use a store.
 //! - The checks of a panicking updater: `updaters::a_panic_poisons_one_key`,
-//!   `updaters::a_poisoned_key_fails_the_call`, `store_snapshots::a_rollback_mends_a_poisoned_key`,
-//!   and `races::a_panic_under_pushes_poisons_its_key_alone`. A distributed store runs updaters in
-//!   a thread that all stores of a process share, and converts the panic into an error of the push.
+//!   `updaters::a_call_with_a_poisoned_key_changes_nothing`,
+//!   `store_snapshots::a_rollback_restores_a_poisoned_key`, and
+//!   `races::a_panic_during_pushes_poisons_only_its_key`. A distributed store runs updaters in a
+//!   thread that all stores of a process share, and converts the panic into an error of the push.
 //! - The checks whose updater waits for another thread that calls the store:
 //!   `concurrency::updaters_may_pull_each_others_keys`,
 //!   `store_snapshots::a_dropped_updater_may_call_the_store`, and
-//!   `store_snapshots::a_snapshot_waits_for_updaters_and_pulls_for_nobody`. They would deadlock: a
+//!   `store_snapshots::a_snapshot_waits_for_updaters_but_a_pull_does_not`. They would deadlock: a
 //!   pull waits for the pushes to its keys, and the thread that runs updaters makes all calls.
-//! - `races::a_key_may_come_back_with_another_shape`, because a push whose key another thread
-//!   removes at the same time has already returned. It fails in the background.
+//! - `races::a_key_may_be_initialised_again_with_another_shape`, because a push whose key another
+//!   thread removes at the same time has already returned. It fails in the background.
 //! - With several workers, checks whose threads make calls in any order ([`IN_ANY_ORDER`]), because
 //!   all workers must make the same calls in the same order.
 
@@ -49,50 +50,57 @@ type Checks<F> = &'static [(&'static str, F)];
 
 /// The checks for any number of workers. If several threads make calls, their order has no effect.
 const ON_STORES: Checks<fn(&Store)> = checks! {
-    calls: values_come_in_four_shapes, a_repeated_key_collects_its_values, empty_lists_do_nothing,
-        lengths_must_agree, any_text_is_a_key, keys_are_in_init_order, a_call_is_checked_completely,
-        errors_name_what_was_wrong, zero_size_is_refused_and_rank_zero_is_not,
-        values_may_be_on_several_devices, an_optimizer_refuses_integers;
-    snapshots: init_takes_a_snapshot, push_takes_a_snapshot, pull_gives_a_snapshot,
-        push_does_not_reach_pulled_arrays, pulled_arrays_are_apart, views_are_pushed_by_value,
-        views_are_pulled_into, outs_may_overlap, one_array_may_be_every_out,
-        one_array_may_be_every_value, updater_cannot_change_the_pushed_array,
-        arrays_of_an_updater_are_private, broadcast_takes_and_gives_snapshots;
-    updaters: each_key_is_updated_once_in_init_order, init_and_pull_do_not_run_it,
-        a_cleared_updater_runs_no_more, a_failure_keeps_the_old_value,
-        a_failure_comes_back_as_it_was, changing_verbs_are_refused_inside,
-        another_store_may_be_changed_inside, a_pull_inside_sees_what_is_committed,
-        a_failure_does_not_leave_the_thread_inside, every_way_of_writing_counts;
-    store_snapshots: the_form_of_a_value_does_not_count, a_rollback_brings_everything_back,
-        a_snapshot_never_changes, changed_keys_are_named, an_updater_takes_no_snapshot;
+    calls: keys_and_values_have_four_forms, values_of_a_repeated_key_are_summed,
+        empty_lists_do_nothing, lists_of_different_lengths_are_rejected,
+        any_string_without_nul_is_a_key, keys_are_in_init_order,
+        a_call_with_an_invalid_item_changes_nothing, errors_name_key_expected_and_found,
+        empty_arrays_are_rejected_and_scalars_are_accepted, values_may_be_on_several_devices,
+        an_optimizer_rejects_integer_weights;
+    snapshots: writes_after_init_do_not_change_the_store,
+        writes_after_a_push_do_not_change_the_store,
+        writes_to_pulled_arrays_do_not_change_the_store, a_push_does_not_change_pulled_arrays,
+        pulled_arrays_are_independent, writes_after_a_push_of_a_view_do_not_change_the_store,
+        a_pull_into_a_view_writes_only_its_rows, overlapping_outputs_are_written_in_init_order,
+        one_array_may_be_every_output, one_array_may_be_every_value,
+        an_updater_cannot_change_the_array_of_the_caller, arrays_of_an_updater_are_private,
+        writes_after_a_broadcast_do_not_change_the_store;
+    updaters: each_key_is_updated_once_in_init_order, init_and_pull_do_not_run_the_updater,
+        a_cleared_updater_does_not_run, a_failed_updater_keeps_the_old_value,
+        push_returns_the_error_of_the_updater, an_updater_cannot_change_its_store,
+        an_updater_may_change_another_store, a_pull_in_an_updater_returns_committed_values,
+        a_thread_may_change_the_store_after_its_updater_failed, writes_of_every_kind_are_committed;
+    store_snapshots: row_sparse_and_dense_values_with_equal_bits_are_identical,
+        a_rollback_restores_values_states_and_settings, a_snapshot_never_changes,
+        changed_keys_returns_the_keys_that_differ, an_updater_cannot_take_a_snapshot;
     concurrency: pushes_of_one_key_are_not_lost, readers_see_complete_updates,
-        an_updater_blocks_no_readers_of_other_keys;
-    races: readers_go_forward_with_an_updater, readers_go_forward_with_an_optimizer,
-        readers_go_forward_with_sums;
+        a_running_updater_does_not_block_pulls_of_other_keys;
+    races: readers_never_see_older_states_with_an_updater,
+        readers_never_see_older_states_with_an_optimizer, readers_never_see_older_states_with_sums;
 };
 
 /// The checks for one worker, whose threads make calls in any order.
 const IN_ANY_ORDER: Checks<fn(&Store)> = checks! {
-    concurrency: different_keys_are_independent, one_init_of_a_key_wins,
-        opposite_orders_do_not_deadlock, the_updater_may_change_under_pushes;
+    concurrency: different_keys_are_independent, only_one_concurrent_init_of_a_key_succeeds,
+        opposite_orders_of_keys_do_not_deadlock, the_updater_may_change_during_pushes;
     races: hyper_parameters_change_between_pushes, rules_change_between_pushes;
-    store_snapshots: a_snapshot_is_a_state_that_was, a_snapshot_has_everything_of_a_key,
-        a_rollback_is_complete;
+    store_snapshots: a_snapshot_is_a_state_that_the_store_had,
+        a_snapshot_has_value_and_state_after_the_same_push, a_rollback_restores_all_keys_together;
 };
 
 const ON_VALUES: Checks<fn(&dyn KvStore, &Backends)> = checks! {
-    values: lists_run_in_parallel, keys_that_exist, values_are_snapshots,
-        a_failed_updater_has_written_nothing, an_updater_keeps_the_spec;
+    values: keys_and_values_are_parallel_lists, existing_keys_are_rejected_kept_or_replaced,
+        later_changes_of_tensors_do_not_change_the_store, a_failed_updater_changes_nothing,
+        an_updater_cannot_change_the_spec;
 };
 
 const ON_ROWS: Checks<fn(row_sparse::Create<'_>)> = checks! {
-    row_sparse: sums_are_those_of_dense_values, dense_steps_are_those_of_dense_values,
-        clipped_rows_are_those_of_dense_values, lazy_steps_change_nothing_but_their_rows,
-        pulled_rows_are_those_of_the_value;
+    row_sparse: row_sparse_sums_equal_dense_sums, updates_that_are_not_lazy_receive_the_dense_sum,
+        clipped_rows_equal_clipped_dense_values, lazy_steps_change_only_their_rows,
+        pulled_rows_equal_the_rows_of_the_dense_value;
 };
 
-const ON_REFUSED_ROWS: Checks<fn(row_sparse::Create<'_>, &Backends)> = checks! {
-    row_sparse: wrong_rows_are_refused, readers_see_complete_steps;
+const ON_INVALID_ROWS: Checks<fn(row_sparse::Create<'_>, &Backends)> = checks! {
+    row_sparse: invalid_rows_are_rejected, readers_see_complete_steps;
 };
 
 pub(crate) fn dist_store(group: &Arc<Group>, name: &str) -> Spread<DistStore> {
@@ -121,7 +129,7 @@ pub(crate) fn suites(group: &Arc<Group>) {
     each(ON_STORES, |check, name| check(&store(group, name)));
     each(ON_VALUES, |check, name| check(&dist_store(group, name), backends()));
     each(ON_ROWS, |check, name| check(&|| create(name)));
-    each(ON_REFUSED_ROWS, |check, name| check(&|| create(name), backends()));
+    each(ON_INVALID_ROWS, |check, name| check(&|| create(name), backends()));
     if size(group) == 1 {
         each(IN_ANY_ORDER, |check, name| check(&store(group, name)));
     }

@@ -20,7 +20,7 @@ pub(crate) fn wait() -> Wait<'static> {
 
 /// Runs all checks that do not end the collective.
 pub(crate) fn all(member: &dyn Collective) {
-    refusals(member);
+    invalid_calls_are_rejected(member);
     barriers(member);
     for round in 0..60 {
         all_to_all(member, round);
@@ -58,7 +58,7 @@ fn bytes(round: usize, from: usize, to: usize, len: usize) -> Vec<u8> {
 }
 
 /// Invalid arguments return errors and have no effect.
-fn refusals(member: &dyn Collective) {
+fn invalid_calls_are_rejected(member: &dyn Collective) {
     let (rank, size) = (member.rank(), member.size());
     let root = member.broadcast(size, &mut Buffer::zeroed(3), &wait());
     assert_eq!(root.unwrap_err().code(), ErrorCode::InvalidArgument);

@@ -131,15 +131,15 @@ pub(crate) fn stats_to_java<'local>(
     stats: &[KeyStats],
 ) -> Result<JObjectArray<'local, JObject<'local>>> {
     // For each key: three numbers, then four numbers of the description and the dimensions.
-    let len = stats.iter().map(|of_key| 3 + 4 + of_key.spec.shape().rank()).sum();
+    let len = stats.iter().map(|entry| 3 + 4 + entry.spec.shape().rank()).sum();
     let mut numbers = fallible::with_capacity(len)?;
-    for of_key in stats {
-        let num_pushes = jlong::try_from(of_key.num_pushes).unwrap_or(jlong::MAX);
-        let new = [num_pushes, size(of_key.state_bytes), size(of_key.value_bytes)];
+    for entry in stats {
+        let num_pushes = jlong::try_from(entry.num_pushes).unwrap_or(jlong::MAX);
+        let new = [num_pushes, size(entry.state_bytes), size(entry.value_bytes)];
         fallible::extend(&mut numbers, &new)?;
-        describe(&of_key.spec, of_key.device, &mut numbers)?;
+        describe(&entry.spec, entry.device, &mut numbers)?;
     }
-    let names = strings_to_java(env, stats.iter().map(|of_key| of_key.key.as_str()))?;
+    let names = strings_to_java(env, stats.iter().map(|entry| entry.key.as_str()))?;
     let numbers = to_java(env, &numbers)?;
     pair_to_java(env, &names, &numbers)
 }

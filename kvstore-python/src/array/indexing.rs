@@ -19,7 +19,7 @@ pub(crate) fn part(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArra
     let mut is_last = false;
     for index in indices.iter() {
         if is_last && !is_all(&index)? {
-            return Err(refused(&index, "only `:` can follow a slice")?);
+            return Err(invalid_index(&index, "only `:` can follow a slice")?);
         }
         if is_last {
             continue;
@@ -64,7 +64,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     if let Ok(slice) = index.cast::<PySlice>() {
         let range = slice.indices(rows.cast_signed())?;
         if range.step != 1 {
-            return Err(refused(index, "expected a slice with step 1")?);
+            return Err(invalid_index(index, "expected a slice with step 1")?);
         }
         let (start, stop) = (range.start.cast_unsigned(), range.stop.cast_unsigned());
         return array.slice(start, stop.max(start)).map_err(|error| to_python(py, error));
@@ -73,7 +73,7 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
         return Err(PyIndexError::new_err("a scalar array has no rows"));
     }
     let Some(number) = optional(py, index.extract::<isize>())? else {
-        return Err(refused(index, "expected an integer or a slice")?);
+        return Err(invalid_index(index, "expected an integer or a slice")?);
     };
     // As in Python, a negative index counts from the end.
     let from_start = if number < 0 { number.saturating_add_unsigned(rows) } else { number };
@@ -93,7 +93,7 @@ fn is_all(index: &Bound<'_, PyAny>) -> PyResult<bool> {
     parts.into_iter().try_fold(true, |all, part| Ok(all && part?.is_none()))
 }
 
-fn refused(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<PyErr> {
+fn invalid_index(index: &Bound<'_, PyAny>, reason: &str) -> PyResult<PyErr> {
     let text = shown(index)?;
     Ok(type_error(index.py(), format!("index {text}: {reason}; use `asnumpy()` for others")))
 }

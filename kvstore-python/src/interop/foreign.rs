@@ -56,7 +56,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
         Err(reason) if !is_replaceable(py, &reason) => Err(reason),
         // NumPy before 2.1 exports neither read-only arrays nor dtypes of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),
-        Err(reason) => Err(refused(object, reason).unwrap_or_else(|raised| raised)),
+        Err(reason) => Err(export_error(object, reason).unwrap_or_else(|raised| raised)),
     }
 }
 
@@ -179,7 +179,7 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
 ///
 /// # Errors
 /// - An exception raised while the hint is built, if it must be passed on.
-fn refused(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
+fn export_error(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     let py = object.py();
     let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     let requires_grad = object.getattr("requires_grad").and_then(|it| it.is_truthy());

@@ -117,7 +117,7 @@ mod tests {
     use super::small_lengths;
 
     #[test]
-    fn small_keys_are_those_of_the_peers() {
+    fn small_keys_equal_the_keys_of_the_peers() {
         assert_eq!(small_lengths(4), [217, 1766, 499, 1270]);
         assert_eq!(small_lengths(4096).iter().sum::<usize>(), 71_768_495);
     }

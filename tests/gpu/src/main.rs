@@ -80,7 +80,7 @@ mod tests {
     use super::Options;
 
     #[test]
-    fn options_are_told_from_names() {
+    fn options_are_distinguished_from_names() {
         let parse = |text: &str| Options::parse(text.split(' ').map(str::to_owned));
         let options = parse("--small --json a.jsonl sum adam").expect("known ones");
         assert!(options.is_small && !options.only_first_calls);

@@ -149,7 +149,7 @@ pub fn integers_wrap(backend: &dyn Backend) {
 }
 
 /// A batch gives the same sums as separate calls.
-pub fn a_batch_is_its_sums(backend: &dyn Backend) {
+pub fn a_batch_of_sums_equals_separate_sums(backend: &dyn Backend) {
     let sums: Vec<Vec<Value>> = (0..usize::from(reduced::times(50)))
         .map(|number| addends(1 + number % 5, number * 37, DType::ALL[number % DType::ALL.len()]))
         .collect();
@@ -174,7 +174,7 @@ pub fn a_batch_is_its_sums(backend: &dyn Backend) {
 }
 
 /// Checks sums and steps of values that are split between threads.
-pub fn long_values_agree(backend: &dyn Backend) {
+pub fn long_values_agree_with_the_model(backend: &dyn Backend) {
     for dtype in [DType::F32, DType::Bf16, DType::I8] {
         check_sum(backend, &addends(3, LONG, dtype));
     }
@@ -183,7 +183,7 @@ pub fn long_values_agree(backend: &dyn Backend) {
 }
 
 /// Casts between all dtypes agree with the model.
-pub fn casts_agree(backend: &dyn Backend) {
+pub fn casts_agree_with_the_model(backend: &dyn Backend) {
     for from in reduced::few(DType::ALL) {
         for to in reduced::few(DType::ALL) {
             for length in reduced::lengths(&[0, 1, 65, 4097, (1 << 16) + 1]) {
@@ -199,7 +199,7 @@ pub fn casts_agree(backend: &dyn Backend) {
 
 /// Repeated compression leaves the residuals of the model, and the decoded sum equals the sum of
 /// the model's decoded values.
-pub fn codes_agree(backend: &dyn Backend) {
+pub fn codes_agree_with_the_model(backend: &dyn Backend) {
     for dtype in float_dtypes() {
         for has_two_bits in [true, false] {
             let compression = Compression { has_two_bits, threshold: 0.3 };
@@ -265,7 +265,7 @@ fn compressed_on(
 }
 
 /// A fill writes the number that a cast gives.
-pub fn fills_agree(backend: &dyn Backend) {
+pub fn fills_agree_with_the_model(backend: &dyn Backend) {
     for dtype in DType::ALL {
         for number in reduced::few(crate::operations::nasty_numbers()) {
             let scalar = match number {
@@ -283,7 +283,7 @@ pub fn fills_agree(backend: &dyn Backend) {
 }
 
 /// Copies within the backend's memory keep every bit.
-pub fn copies_carry_every_bit(backend: &dyn Backend) {
+pub fn copies_keep_every_bit(backend: &dyn Backend) {
     for length in reduced::lengths(&LENGTHS) {
         let value = nasty(spec(length, DType::F32), 5);
         let source = Buffer::new(backend, &value);
@@ -295,7 +295,7 @@ pub fn copies_carry_every_bit(backend: &dyn Backend) {
 
 /// A broadcast writes every destination and nothing between them, for destinations at distances of
 /// complete elements and of parts of one.
-pub fn broadcasts_reach_every_place(backend: &dyn Backend) {
+pub fn broadcasts_write_every_destination(backend: &dyn Backend) {
     for length in reduced::lengths(&LENGTHS) {
         let value = nasty(spec(4 * length, DType::U8), 5);
         let source = Buffer::new(backend, &value);
@@ -325,7 +325,7 @@ const OPERATORS: [(BinaryOp, Operator); 4] = [
 ];
 
 /// Checks the four operations between ranges, in place and into other memory, in both orders.
-pub fn arithmetic_agrees(backend: &dyn Backend) {
+pub fn arithmetic_agrees_with_the_model(backend: &dyn Backend) {
     for dtype in reduced::few(DType::ALL) {
         for (op, operator) in reduced::few(OPERATORS) {
             for length in reduced::lengths(&[0, 1, 65, 4097]) {
@@ -351,7 +351,7 @@ pub fn arithmetic_agrees(backend: &dyn Backend) {
 }
 
 /// An integer division by zero is an error, and the range is unchanged.
-pub fn integer_division_by_zero_is_refused(backend: &dyn Backend) {
+pub fn integer_division_by_zero_is_rejected(backend: &dyn Backend) {
     for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_float()) {
         let numbers: Vec<_> = (0..100).map(Number::Int).collect();
         let (a, b) = (tame(spec(100, dtype), 1), Value::new(spec(100, dtype), &numbers));
@@ -492,7 +492,7 @@ const SGD_WITHOUT_MOMENTUM: Sgd = Sgd { momentum: 0.0, clip_gradient: 0.0, ..SGD
 
 /// Checks steps of every float dtype, in place and into other memory, with one gradient and with
 /// sums.
-pub fn steps_agree(backend: &dyn Backend) {
+pub fn steps_agree_with_the_model(backend: &dyn Backend) {
     for sgd in [SGD, SGD_WITHOUT_MOMENTUM] {
         for dtype in float_dtypes() {
             for length in reduced::lengths(&LENGTHS) {
@@ -508,7 +508,7 @@ pub fn steps_agree(backend: &dyn Backend) {
 
 /// A half-precision weight accumulates steps that are too small for its dtype, because the step
 /// uses the master copy.
-pub fn master_copies_keep_small_steps(backend: &dyn Backend) {
+pub fn master_copies_accumulate_small_steps(backend: &dyn Backend) {
     for (dtype, half) in halves() {
         let one = |x: f64| Value::new(spec(1, dtype), &[Number::Float(x)]);
         let way = 4.0 * half.step(1.0);
@@ -528,7 +528,7 @@ pub fn master_copies_keep_small_steps(backend: &dyn Backend) {
 }
 
 /// A batch of all kinds of steps gives the same results as separate calls.
-pub fn a_batch_is_its_steps(backend: &dyn Backend) {
+pub fn a_batch_of_steps_equals_separate_steps(backend: &dyn Backend) {
     let kinds = [
         (SGD, DType::F32),
         (SGD_WITHOUT_MOMENTUM, DType::F32),

@@ -378,7 +378,7 @@ fn check_steps(places: &[Place], rule: &UpdateKind, inputs: &[Input], stride: us
 ///
 /// Exhaustive: all dtypes, every place, cuts at and around the lengths of blocks. Each place uses
 /// another manner.
-pub fn parts_have_the_bits_of_the_uncut_value(places: &[Place]) {
+pub fn parts_have_the_bits_of_the_complete_value(places: &[Place]) {
     const LENGTH: usize = 67_601;
     let mut num_cuts = 0;
     for dtype in DType::ALL {
@@ -433,7 +433,7 @@ fn check_cut(
 }
 
 /// Every store rejects a call with a value without elements. A step without a store does nothing.
-pub fn empty_values_are_refused(places: &[Place]) {
+pub fn empty_values_are_rejected(places: &[Place]) {
     for place in places {
         let tensor = |length: usize| {
             let bytes = vec![0; 4 * length];

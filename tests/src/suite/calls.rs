@@ -1,4 +1,4 @@
-//! Checks of arguments: the shapes of keys and values, the names of stores, and error messages.
+//! Checks of arguments: the forms of keys and values, the names of stores, and error messages.
 
 use kvstore::{DType, ErrorCode, Key, NDArray, Pairs, Store};
 
@@ -10,8 +10,8 @@ fn ones(count: usize) -> Vec<NDArray> {
     (0..count).map(|_| array(&[1.0])).collect()
 }
 
-/// The four shapes are key and value, key and values, keys and values, keys and lists of values.
-pub fn values_come_in_four_shapes(store: &Store) {
+/// The four forms are key and value, key and values, keys and values, keys and lists of values.
+pub fn keys_and_values_have_four_forms(store: &Store) {
     store.init("a", &array(&[0.0])).unwrap();
     store.init(["b", "c"], ones(2)).unwrap();
     store.push("a", &array(&[5.0])).unwrap();
@@ -24,8 +24,8 @@ pub fn values_come_in_four_shapes(store: &Store) {
     assert_eq!((stored(store, "a"), stored(store, "b")), (vec![2.0], vec![1.0]));
 }
 
-/// All values of a repeated key belong together.
-pub fn a_repeated_key_collects_its_values(store: &Store) {
+/// A push sums the values of a repeated key, and a pull fills each of its outputs.
+pub fn values_of_a_repeated_key_are_summed(store: &Store) {
     store.init("3", &array(&[0.0])).unwrap();
     let three = || ["3", "3", "3"];
     store.push(three(), vec![array(&[1.0]), array(&[10.0]), array(&[100.0])]).unwrap();
@@ -50,7 +50,7 @@ pub fn empty_lists_do_nothing(store: &Store) {
 }
 
 /// Lists of different lengths are an error. It is reported before an unknown key.
-pub fn lengths_must_agree(store: &Store) {
+pub fn lists_of_different_lengths_are_rejected(store: &Store) {
     let two = || ["a", "b"];
     store.init(two(), ones(2)).unwrap();
     assert_code(store.init(["c", "d"], ones(1)), ErrorCode::LengthMismatch);
@@ -65,7 +65,7 @@ pub fn lengths_must_agree(store: &Store) {
 }
 
 /// Any UTF-8 string without NUL is a key, also the empty string.
-pub fn any_text_is_a_key(store: &Store) {
+pub fn any_string_without_nul_is_a_key(store: &Store) {
     for text in ["", " ", "é漢", "🦀", "a\nb", "4294967298", "2"] {
         store.init(text, &array(&[1.0])).unwrap();
         store.push(text, &array(&[2.0])).unwrap();
@@ -88,7 +88,7 @@ pub fn keys_are_in_init_order(store: &Store) {
 }
 
 /// If one key of several is bad, the call changes nothing.
-pub fn a_call_is_checked_completely(store: &Store) {
+pub fn a_call_with_an_invalid_item_changes_nothing(store: &Store) {
     store.init(["a", "b"], ones(2)).unwrap();
     let values = || vec![array(&[5.0]), array(&[6.0])];
     assert_code(store.push(["a", "x"], values()), ErrorCode::KeyNotFound);
@@ -110,7 +110,7 @@ pub fn a_call_is_checked_completely(store: &Store) {
 }
 
 /// Errors name the key, what was expected and what was found.
-pub fn errors_name_what_was_wrong(store: &Store) {
+pub fn errors_name_key_expected_and_found(store: &Store) {
     store.init("w1", &kvstore::ones([2, 3], DType::F32, device(0)).unwrap()).unwrap();
     let turned = kvstore::ones([3, 2], DType::F32, device(0)).unwrap();
     let error = store.push("w1", &turned).unwrap_err();
@@ -127,7 +127,7 @@ pub fn errors_name_what_was_wrong(store: &Store) {
 }
 
 /// The store rejects arrays without elements, but accepts a scalar without axes.
-pub fn zero_size_is_refused_and_rank_zero_is_not(store: &Store) {
+pub fn empty_arrays_are_rejected_and_scalars_are_accepted(store: &Store) {
     let empty = kvstore::zeros([2, 0], DType::F32, device(0)).unwrap();
     assert_code(store.init("w", &empty), ErrorCode::InvalidArgument);
     assert_code(store.broadcast("w", &empty, &empty), ErrorCode::InvalidArgument);
@@ -151,7 +151,7 @@ pub fn values_may_be_on_several_devices(store: &Store) {
 }
 
 /// An optimizer accepts only float weights. A rejected push changes nothing.
-pub fn an_optimizer_refuses_integers(store: &Store) {
+pub fn an_optimizer_rejects_integer_weights(store: &Store) {
     let count = kvstore::array(&[1_i32], [1], device(0)).unwrap();
     store.init(["w", "n"], vec![array(&[1.0]), count.clone()]).unwrap();
     store.set_optimizer(kvstore::Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
@@ -163,7 +163,7 @@ pub fn an_optimizer_refuses_integers(store: &Store) {
 }
 
 /// A store on one machine has one worker.
-pub fn one_machine_is_one_worker(store: &Store) {
+pub fn a_store_on_one_machine_has_one_worker(store: &Store) {
     assert_eq!((store.rank().unwrap(), store.num_workers().unwrap()), (0, 1));
     store.barrier().unwrap();
     store.set_barrier_before_exit(true).unwrap();
@@ -173,7 +173,7 @@ pub fn one_machine_is_one_worker(store: &Store) {
 
 /// Names must match completely, in upper or lower case. The error lists the known names and the
 /// nearest one.
-pub fn names_are_matched_completely() {
+pub fn store_names_must_match_completely() {
     for name in crate::STORE_NAMES {
         for given in [name.to_owned(), name.to_uppercase()] {
             assert_eq!(kvstore::create(&given).unwrap().name(), name);

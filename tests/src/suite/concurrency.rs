@@ -68,7 +68,7 @@ pub fn different_keys_are_independent(store: &Store) {
 }
 
 /// If several threads initialise one key, one succeeds, and its value is stored.
-pub fn one_init_of_a_key_wins(store: &Store) {
+pub fn only_one_concurrent_init_of_a_key_succeeds(store: &Store) {
     let racer = store.clone();
     let winners = before_the_deadline(move || {
         let race = |number: u8| (racer.init("w", &array(&[f32::from(number)])), f32::from(number));
@@ -103,7 +103,7 @@ pub fn readers_see_complete_updates(store: &Store) {
 }
 
 /// Calls that name the same keys in opposite orders do not deadlock.
-pub fn opposite_orders_do_not_deadlock(store: &Store) {
+pub fn opposite_orders_of_keys_do_not_deadlock(store: &Store) {
     store.init(["a", "b"], vec![array(&[0.0]), array(&[0.0])]).unwrap();
     adding(store);
     let shared = store.clone();
@@ -143,7 +143,7 @@ pub fn updaters_may_pull_each_others_keys(store: &Store) {
 }
 
 /// A pull from another thread does not wait for a running updater.
-pub fn an_updater_blocks_no_readers_of_other_keys(store: &Store) {
+pub fn a_running_updater_does_not_block_pulls_of_other_keys(store: &Store) {
     store.init(["slow", "other"], vec![array(&[1.0]), array(&[2.0])]).unwrap();
     let meet = Arc::new(Barrier::new(2));
     let inside = Arc::clone(&meet);
@@ -195,7 +195,7 @@ pub fn tasks_of_a_thread_pool_may_push(store: &Store) {
 }
 
 /// The same in rayon's global pool, with an optimizer on the store.
-pub fn tasks_of_the_common_pool_may_push(store: &Store) {
+pub fn tasks_of_the_global_pool_may_push(store: &Store) {
     store.init("w", &long(0.0)).unwrap();
     store.set_optimizer(sgd("learning_rate", 1.0)).unwrap();
     let pusher = store.clone();
@@ -214,7 +214,7 @@ pub fn tasks_of_the_common_pool_may_push(store: &Store) {
 
 /// If keys are removed and initialised during pushes and pulls, the calls return only the errors
 /// for that.
-pub fn keys_may_come_and_go(store: &Store) {
+pub fn keys_may_be_removed_during_pushes_and_pulls(store: &Store) {
     let shared = store.clone();
     on_threads(4, move |number| {
         for _ in 0..reduced::times(300) {
@@ -233,7 +233,7 @@ pub fn keys_may_come_and_go(store: &Store) {
 }
 
 /// A push uses the updater that was set when it began, for all its keys.
-pub fn the_updater_may_change_under_pushes(store: &Store) {
+pub fn the_updater_may_change_during_pushes(store: &Store) {
     store.init("w", &array(&[0.0; 8])).unwrap();
     let shared = store.clone();
     on_threads(4, move |number| {
@@ -251,7 +251,7 @@ pub fn the_updater_may_change_under_pushes(store: &Store) {
 }
 
 /// Two threads may use the same arrays as operands in both orders, also of operations in place.
-pub fn arrays_may_meet_in_any_order(_store: &Store) {
+pub fn arrays_may_be_operands_in_any_order(_store: &Store) {
     let (a, b) = (array(&[1.0; 64]), array(&[1.0; 64]));
     let (left, right) = (a.clone(), b.clone());
     on_threads(2, move |number| {

@@ -47,7 +47,7 @@ fn samples(dtype: DType) -> [Value; 2] {
 }
 
 /// Operations of two tensors, of a tensor and a number, and in place.
-pub fn of_two_numbers(backends: &Backends) {
+pub fn binary_operations_agree_for_short_and_long_values(backends: &Backends) {
     for dtype in DType::ALL {
         let [left, right] = samples(dtype);
         let (short, long) = short_and_long(backends, &left);
@@ -71,7 +71,7 @@ pub fn of_two_numbers(backends: &Backends) {
 }
 
 /// Functions of one number, including limits of dtypes.
-pub fn of_one_number(backends: &Backends) {
+pub fn unary_operations_agree_for_short_and_long_values(backends: &Backends) {
     for dtype in DType::ALL {
         for sample in samples(dtype) {
             let (short, long) = short_and_long(backends, &sample);
@@ -91,7 +91,7 @@ pub fn of_one_number(backends: &Backends) {
 }
 
 /// Comparisons with broadcast shapes, also where several threads share a row.
-pub fn stretched(backends: &Backends) {
+pub fn comparisons_broadcast_their_operands(backends: &Backends) {
     let long = reduced::length(70_001);
     let shapes: [[[usize; 3]; 2]; 9] = [
         [[1, 1, long], [2, 3, 1]],
@@ -131,7 +131,7 @@ pub fn stretched(backends: &Backends) {
 }
 
 /// `clip`, also with limits outside the range of the dtype.
-pub fn limits(backends: &Backends) {
+pub fn clip_accepts_limits_outside_the_dtype(backends: &Backends) {
     let (nan, inf) = (f64::NAN, f64::INFINITY);
     let limits = [
         (-5.0, 300.0),
@@ -178,7 +178,7 @@ fn clipped(number: Number, low: f64, high: f64, dtype: DType) -> Number {
 }
 
 /// Casts, also of numbers that do not fit next to numbers that do.
-pub fn casts(backends: &Backends) {
+pub fn casts_agree_with_the_model(backends: &Backends) {
     for from in DType::ALL {
         for sample in samples(from) {
             let (_, long) = short_and_long(backends, &sample);

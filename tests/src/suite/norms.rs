@@ -55,7 +55,7 @@ fn measured(
 }
 
 /// Gradients are summed and rounded like every sum, then squared and added in `f64`.
-pub fn norms_of_gradients_agree(backend: &dyn Backend) {
+pub fn norms_of_gradients_agree_with_the_model(backend: &dyn Backend) {
     for dtype in floats() {
         for length in LENGTHS {
             let counts: &[usize] = if length == LONG { &[3] } else { &[1, 3, 10] };
@@ -108,7 +108,7 @@ impl Numbers<'_> {
 }
 
 /// Norms for layer-wise optimizers, with and without a master copy.
-pub fn norms_of_steps_agree(backend: &dyn Backend) {
+pub fn norms_of_steps_agree_with_the_model(backend: &dyn Backend) {
     for name in ["lars", "lamb"] {
         let optimizer = Optimizer::new(name).unwrap().with("rescale_grad", 0.5).unwrap();
         let optimizer = match name {

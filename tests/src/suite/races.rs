@@ -55,7 +55,7 @@ fn optimizer(name: &str, options: &[(&str, f64)]) -> Optimizer {
 
 /// Several threads push all keys while others pull them in one call, and hold the pulled arrays.
 /// Each value is the state after some number of pushes, and never earlier than the one before.
-fn readers_go_forward(store: &Store, num_pushers: usize, push: fn(&Store, usize)) {
+fn readers_never_see_older_states(store: &Store, num_pushers: usize, push: fn(&Store, usize)) {
     const ROUNDS: usize = 12;
     init_states(store);
     let shared = store.clone();
@@ -91,20 +91,20 @@ fn push_one_state(store: &Store, round: usize) {
 }
 
 /// The updater adds.
-pub fn readers_go_forward_with_an_updater(store: &Store) {
+pub fn readers_never_see_older_states_with_an_updater(store: &Store) {
     adding(store);
-    readers_go_forward(store, 3, push_one_state);
+    readers_never_see_older_states(store, 3, push_one_state);
 }
 
 /// The optimizer adds, in one batch for all keys.
-pub fn readers_go_forward_with_an_optimizer(store: &Store) {
+pub fn readers_never_see_older_states_with_an_optimizer(store: &Store) {
     store.set_optimizer(optimizer("test", &[])).unwrap();
-    readers_go_forward(store, 3, push_one_state);
+    readers_never_see_older_states(store, 3, push_one_state);
 }
 
 /// Sums replace the stored values. Only one thread pushes, because it must know the next state.
-pub fn readers_go_forward_with_sums(store: &Store) {
-    readers_go_forward(store, 1, |store, round| {
+pub fn readers_never_see_older_states_with_sums(store: &Store) {
+    readers_never_see_older_states(store, 1, |store, round| {
         let keys = KEYS.map(|key| [key, key]).concat();
         let values = LENGTHS.map(|length| [state(round - 1, length), state(1, length)]).concat();
         store.push(&keys[..], values).unwrap();
@@ -114,7 +114,7 @@ pub fn readers_go_forward_with_sums(store: &Store) {
 /// A key is removed and initialised again, with another shape each time, during pushes and pulls. A
 /// call fails if the key is missing or has another shape, and then changes nothing. A push that
 /// began before a removal does not reach a key that was initialised after it.
-pub fn a_key_may_come_back_with_another_shape(store: &Store) {
+pub fn a_key_may_be_initialised_again_with_another_shape(store: &Store) {
     const GENERATIONS: usize = 250;
     let length_of = |generation: usize| 8 * (1 + generation % 2);
     store.set_optimizer(optimizer("test", &[])).unwrap();
@@ -222,7 +222,7 @@ pub fn rules_change_between_pushes(store: &Store) {
 /// An updater panics in one of many concurrent pushes. Only that push panics. All later calls on
 /// its key report the poisoned key, and other keys are not affected. Then the key is removed and
 /// initialised again, also during pushes, and works as before.
-pub fn a_panic_under_pushes_poisons_its_key_alone(store: &Store) {
+pub fn a_panic_during_pushes_poisons_only_its_key(store: &Store) {
     const ROUNDS: u16 = 500;
     // In this order, a call that is not checked completely would update the first key.
     store.init(["good", "bad"], vec![array(&[0.0]), array(&[0.0])]).unwrap();
@@ -264,19 +264,19 @@ pub fn a_panic_under_pushes_poisons_its_key_alone(store: &Store) {
     });
     assert_eq!(num_panics.load(Ordering::Relaxed), 1);
     assert_eq!(stored(store, "good"), [4.0 * f32::from(ROUNDS)]);
-    a_key_is_healed_under_pushes(store, "bad");
+    a_poisoned_key_is_restored_during_pushes(store, "bad");
     assert_eq!(stored(store, "good"), [4.0 * f32::from(ROUNDS)]);
 }
 
 /// One thread restores the key once the other threads have got a few errors. A thread that has seen
 /// the restored key gets no more errors.
-fn a_key_is_healed_under_pushes(store: &Store, name: &'static str) {
-    let (shared, num_pushed, refused) = (store.clone(), Count::default(), Count::default());
+fn a_poisoned_key_is_restored_during_pushes(store: &Store, name: &'static str) {
+    let (shared, num_pushed, num_rejected) = (store.clone(), Count::default(), Count::default());
     let successes = Arc::clone(&num_pushed);
     on_threads(4, move |number| {
         if number == 0 {
             // Bounded, because the other threads may not run until this one pauses.
-            for _ in (0..MANY).take_while(|_| refused.load(Ordering::Relaxed) < 20) {
+            for _ in (0..MANY).take_while(|_| num_rejected.load(Ordering::Relaxed) < 20) {
                 thread::yield_now();
             }
             shared.remove(name).unwrap();
@@ -287,10 +287,10 @@ fn a_key_is_healed_under_pushes(store: &Store, name: &'static str) {
         while num_own < 50 {
             let pushed = shared.push(name, &array(&[1.0]));
             if let Some(code) = code(&pushed) {
-                let is_healed = number == 0 || num_own > 0;
+                let is_restored = number == 0 || num_own > 0;
                 let allowed = [ErrorCode::Poisoned, ErrorCode::KeyNotFound];
-                assert!(!is_healed && allowed.contains(&code), "{pushed:?}");
-                refused.fetch_add(1, Ordering::Relaxed);
+                assert!(!is_restored && allowed.contains(&code), "{pushed:?}");
+                num_rejected.fetch_add(1, Ordering::Relaxed);
                 thread::yield_now();
             } else {
                 num_own += 1;

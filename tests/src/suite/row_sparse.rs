@@ -52,7 +52,7 @@ fn dtypes_of(shape: &[usize]) -> impl Iterator<Item = DType> {
 
 /// Without an optimizer, the stored value is the sum of the dense values, for row-sparse values, a
 /// mix of row-sparse and dense values, and values without rows.
-pub fn sums_are_those_of_dense_values(create: Create<'_>) {
+pub fn row_sparse_sums_equal_dense_sums(create: Create<'_>) {
     for (seed, shape) in (0..).zip(shapes()) {
         for dtype in dtypes_of(&shape) {
             let store = create();
@@ -86,7 +86,7 @@ pub fn sums_are_those_of_dense_values(create: Create<'_>) {
 }
 
 /// Optimizers that are not lazy, and updaters, receive the dense sum.
-pub fn dense_steps_are_those_of_dense_values(create: Create<'_>) {
+pub fn updates_that_are_not_lazy_receive_the_dense_sum(create: Create<'_>) {
     let optimizers = ["sgd", "adam", "adagrad", "ftrl"].map(|name| {
         let lazy = Optimizer::new(name).unwrap().with("wd", 0.1).unwrap();
         lazy.with("lazy_update", 0.0).unwrap()
@@ -131,7 +131,7 @@ fn fractions(spec: Spec, seed: u64) -> NaiveValue {
 
 /// Clipping by the global norm scales rows to the bits of the clipped dense values, although the
 /// norm of rows skips the zeros.
-pub fn clipped_rows_are_those_of_dense_values(create: Create<'_>) {
+pub fn clipped_rows_equal_clipped_dense_values(create: Create<'_>) {
     let shapes = [[300, 3], [40, 130], [4500, 1]];
     // A wrong order of additions changes the last bit of an `f64` in every sixth case.
     for (seed, dims) in (1..=24).zip(shapes.into_iter().cycle()) {
@@ -235,7 +235,7 @@ fn lazy_optimizers() -> Vec<Optimizer> {
 }
 
 /// A lazy step changes only its rows and their states.
-pub fn lazy_steps_change_nothing_but_their_rows(create: Create<'_>) {
+pub fn lazy_steps_change_only_their_rows(create: Create<'_>) {
     let shapes: [&[usize]; 4] = [&[5, 3], &[40], &[300, 150], &[2, 70_001]];
     let optimizers = lazy_optimizers();
     for (number, shape) in shapes.into_iter().enumerate().take(if cfg!(miri) { 2 } else { 4 }) {
@@ -297,7 +297,7 @@ fn check_lazy(store: &dyn KvStore, optimizer: &Optimizer, spec: &Spec) {
 }
 
 /// Pulled rows are those of the dense value: unique, ascending, with rows of zeros.
-pub fn pulled_rows_are_those_of_the_value(create: Create<'_>) {
+pub fn pulled_rows_equal_the_rows_of_the_dense_value(create: Create<'_>) {
     for (seed, shape) in (0..).zip(shapes()) {
         for dtype in dtypes_of(&shape) {
             let store = create();
@@ -338,7 +338,7 @@ fn row_of(value: &NaiveValue, index: i64) -> Vec<Number> {
 }
 
 /// Rows with equal indices are summed in call order, for any order of indices.
-pub fn ids_in_any_order() {
+pub fn rows_with_equal_indices_are_summed_in_call_order() {
     for dtype in DType::ALL {
         let ids = [7, 2, 7, 0, 7, 2];
         let rows = nasty(Spec::new(&[6, 3], dtype), 3);
@@ -360,7 +360,7 @@ pub fn ids_in_any_order() {
 }
 
 /// Errors of invalid rows name the reason, and the calls change nothing.
-pub fn wrong_rows_are_refused(create: Create<'_>, backends: &Backends) {
+pub fn invalid_rows_are_rejected(create: Create<'_>, backends: &Backends) {
     let rows = |dims: &[usize]| {
         let spec = TensorSpec::new(dims.to_vec(), DType::F32);
         Tensor::full(backends, device(0), spec, 1.0.into()).unwrap()

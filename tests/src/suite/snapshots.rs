@@ -21,7 +21,7 @@ fn writes() -> Vec<fn(&NDArray) -> kvstore::Result<()>> {
 }
 
 /// A write after `init` does not reach the store.
-pub fn init_takes_a_snapshot(store: &Store) {
+pub fn writes_after_init_do_not_change_the_store(store: &Store) {
     for (number, write) in writes().into_iter().enumerate() {
         let value = array(&[1.0, 2.0, 3.0, 4.0]);
         let name = number.to_string();
@@ -32,7 +32,7 @@ pub fn init_takes_a_snapshot(store: &Store) {
 }
 
 /// A write after `push` does not reach the store, although a single value may be stored by sharing.
-pub fn push_takes_a_snapshot(store: &Store) {
+pub fn writes_after_a_push_do_not_change_the_store(store: &Store) {
     store.init("w", &array(&[0.0; 4])).unwrap();
     for (number, write) in writes().into_iter().enumerate() {
         let value = array(&[1.0, 2.0, 3.0, 4.0]);
@@ -43,7 +43,7 @@ pub fn push_takes_a_snapshot(store: &Store) {
 }
 
 /// A write to a pulled array does not reach the store.
-pub fn pull_gives_a_snapshot(store: &Store) {
+pub fn writes_to_pulled_arrays_do_not_change_the_store(store: &Store) {
     store.init("w", &array(&[1.0, 2.0, 3.0, 4.0])).unwrap();
     for (number, write) in writes().into_iter().enumerate() {
         let out = array(&[0.0; 4]);
@@ -55,7 +55,7 @@ pub fn pull_gives_a_snapshot(store: &Store) {
 }
 
 /// A push does not change arrays that were pulled before.
-pub fn push_does_not_reach_pulled_arrays(store: &Store) {
+pub fn a_push_does_not_change_pulled_arrays(store: &Store) {
     store.init("w", &array(&[1.0, 2.0])).unwrap();
     store.set_updater(|_, pushed, stored| Ok(stored.add_assign(pushed)?)).unwrap();
     let out = array(&[0.0, 0.0]);
@@ -67,7 +67,7 @@ pub fn push_does_not_reach_pulled_arrays(store: &Store) {
 }
 
 /// Two arrays that one call pulled are independent.
-pub fn pulled_arrays_are_apart(store: &Store) {
+pub fn pulled_arrays_are_independent(store: &Store) {
     store.init("w", &array(&[1.0, 2.0])).unwrap();
     let outs = [array(&[0.0, 0.0]), array(&[0.0, 0.0])];
     store.pull("w", outs.to_vec()).unwrap();
@@ -77,7 +77,7 @@ pub fn pulled_arrays_are_apart(store: &Store) {
 
 /// Views are valid values of `init` and `push`. Later writes to their parent do not reach the
 /// store.
-pub fn views_are_pushed_by_value(store: &Store) {
+pub fn writes_after_a_push_of_a_view_do_not_change_the_store(store: &Store) {
     let parent = array(&[1.0, 2.0, 3.0, 4.0]);
     store.init("w", &parent.slice(1, 3).unwrap()).unwrap();
     parent.fill(Scalar::Int(9)).unwrap();
@@ -89,7 +89,7 @@ pub fn views_are_pushed_by_value(store: &Store) {
 }
 
 /// A pull into a view writes only those rows of its parent.
-pub fn views_are_pulled_into(store: &Store) {
+pub fn a_pull_into_a_view_writes_only_its_rows(store: &Store) {
     store.init("w", &array(&[1.0, 2.0])).unwrap();
     let parent = array(&[0.0; 4]);
     store.pull("w", &parent.slice(1, 3).unwrap()).unwrap();
@@ -98,7 +98,7 @@ pub fn views_are_pulled_into(store: &Store) {
 
 /// Outputs may overlap: a parent and its view in one call are written in the order of
 /// initialisation.
-pub fn outs_may_overlap(store: &Store) {
+pub fn overlapping_outputs_are_written_in_init_order(store: &Store) {
     store.init(["all", "part"], vec![array(&[1.0; 4]), array(&[2.0; 2])]).unwrap();
     let parent = array(&[0.0; 4]);
     let outs = vec![parent.slice(1, 3).unwrap(), parent.clone()];
@@ -108,7 +108,7 @@ pub fn outs_may_overlap(store: &Store) {
 
 /// One array may be the output of one key three times, or of three keys. Then the key that was
 /// initialised last wins.
-pub fn one_array_may_be_every_out(store: &Store) {
+pub fn one_array_may_be_every_output(store: &Store) {
     let names = || ["9", "7", "5"];
     let out = array(&[0.0]);
     let three_times = || vec![out.clone(), out.clone(), out.clone()];
@@ -133,7 +133,7 @@ pub fn one_array_may_be_every_value(store: &Store) {
 }
 
 /// An updater that writes to the sum does not change the caller's array.
-pub fn updater_cannot_change_the_pushed_array(store: &Store) {
+pub fn an_updater_cannot_change_the_array_of_the_caller(store: &Store) {
     store.set_updater(|_, pushed, _| Ok(pushed.fill(Scalar::Int(99))?)).unwrap();
     let value = array(&[1.0, 2.0]);
     store.init("w", &value).unwrap();
@@ -170,7 +170,7 @@ pub fn arrays_of_an_updater_are_private(store: &Store) {
 }
 
 /// The stored values of `broadcast` are independent of its values and outputs.
-pub fn broadcast_takes_and_gives_snapshots(store: &Store) {
+pub fn writes_after_a_broadcast_do_not_change_the_store(store: &Store) {
     let (value, out) = (array(&[1.0, 2.0]), array(&[0.0, 0.0]));
     store.broadcast("w", &value, &out).unwrap();
     value.fill(Scalar::Int(8)).unwrap();

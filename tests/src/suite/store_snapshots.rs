@@ -32,7 +32,7 @@ fn agreed(snapshot: &Snapshot) -> f32 {
 
 /// While threads push all keys at once, a snapshot has the same number of pushes for all keys: at
 /// least the pushes that returned before it, and at most those that began before its end.
-pub fn a_snapshot_is_a_state_that_was(store: &Store) {
+pub fn a_snapshot_is_a_state_that_the_store_had(store: &Store) {
     for set_rule in [adding as fn(&Store), subtracting_gradients] {
         let store = store.clone();
         let zeros = KEYS.map(|_| array(&[0.0; 50])).to_vec();
@@ -60,7 +60,7 @@ pub fn a_snapshot_is_a_state_that_was(store: &Store) {
 
 /// While threads push some of the keys each, a snapshot has, for each key, the value, state, count
 /// and residual after the same number of pushes, bit for bit.
-pub fn a_snapshot_has_everything_of_a_key(store: &Store) {
+pub fn a_snapshot_has_value_and_state_after_the_same_push(store: &Store) {
     let num_pushes = reduced::times(60);
     let push = |store: &Store, keys: &[&str]| {
         store.push(keys, vec![array(&[1.5; 50]); keys.len()]).unwrap();
@@ -107,7 +107,7 @@ fn subtracting_gradients(store: &Store) {
 }
 
 /// A rollback during pushes restores all keys together, and nothing deadlocks.
-pub fn a_rollback_is_complete(store: &Store) {
+pub fn a_rollback_restores_all_keys_together(store: &Store) {
     store.init(KEYS, KEYS.map(|_| array(&[0.0; 50])).to_vec()).unwrap();
     adding(store);
     let store = store.clone();
@@ -128,7 +128,7 @@ pub fn a_rollback_is_complete(store: &Store) {
 
 /// A rollback restores keys, values, counts, states, residuals and settings, and the next steps
 /// give the same bits as after the snapshot.
-pub fn a_rollback_brings_everything_back(store: &Store) {
+pub fn a_rollback_restores_values_states_and_settings(store: &Store) {
     let momentum = Optimizer::sgd().with("momentum", 0.9).unwrap();
     store.set_optimizer(momentum.with("learning_rate", 0.1).unwrap()).unwrap();
     store.set_gradient_compression("2bit", 0.5).unwrap();
@@ -186,7 +186,7 @@ pub fn a_snapshot_never_changes(store: &Store) {
 }
 
 /// `changed_keys` returns the keys whose value, state or presence differs.
-pub fn changed_keys_are_named(store: &Store) {
+pub fn changed_keys_returns_the_keys_that_differ(store: &Store) {
     store.init(KEYS, KEYS.map(|_| array(&[1.0])).to_vec()).unwrap();
     store.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
     store.push(KEYS, KEYS.map(|_| array(&[0.0])).to_vec()).unwrap();
@@ -203,7 +203,7 @@ pub fn changed_keys_are_named(store: &Store) {
 }
 
 /// Row-sparse and dense values are equal if their bits are.
-pub fn the_form_of_a_value_does_not_count(store: &Store) {
+pub fn row_sparse_and_dense_values_with_equal_bits_are_identical(store: &Store) {
     let rows = |indices: &[i64], data: &[f32]| {
         let data = kvstore::array(data, [indices.len(), 2], device(0)).unwrap();
         Value::from(RowSparse::new([3, 2], indices.to_vec(), data.tensor()).unwrap())
@@ -235,7 +235,7 @@ pub fn the_form_of_a_value_does_not_count(store: &Store) {
 }
 
 /// An updater cannot take a snapshot.
-pub fn an_updater_takes_no_snapshot(store: &Store) {
+pub fn an_updater_cannot_take_a_snapshot(store: &Store) {
     store.init("a", &array(&[1.0])).unwrap();
     let (inner, before) = (store.clone(), store.snapshot().unwrap());
     let update = move |_: &Key, _: &kvstore::NDArray, _: &kvstore::NDArray| {
@@ -250,7 +250,7 @@ pub fn an_updater_takes_no_snapshot(store: &Store) {
 }
 
 /// A snapshot waits for running updaters. A pull waits for neither.
-pub fn a_snapshot_waits_for_updaters_and_pulls_for_nobody(store: &Store) {
+pub fn a_snapshot_waits_for_updaters_but_a_pull_does_not(store: &Store) {
     store.init(KEYS, KEYS.map(|_| array(&[0.0])).to_vec()).unwrap();
     let (go, is_inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (gate, inside) = (Arc::clone(&go), Arc::clone(&is_inside));
@@ -328,7 +328,7 @@ pub fn a_dropped_updater_may_call_the_store(store: &Store) {
 }
 
 /// A panic in an updater poisons its key. A snapshot then fails, and a rollback restores the key.
-pub fn a_rollback_mends_a_poisoned_key(store: &Store) {
+pub fn a_rollback_restores_a_poisoned_key(store: &Store) {
     store.init("a", &array(&[1.0])).unwrap();
     let before = store.snapshot().unwrap();
     store.set_updater(|_, _, _| panic!("as asked")).unwrap();

@@ -40,7 +40,7 @@ pub fn each_key_is_updated_once_in_init_order(store: &Store) {
 }
 
 /// Only `push` runs the updater, not `init` or `pull`.
-pub fn init_and_pull_do_not_run_it(store: &Store) {
+pub fn init_and_pull_do_not_run_the_updater(store: &Store) {
     store.set_updater(|_, _, _| Err("not a push".into())).unwrap();
     init_abc(store);
     store.pull("a", &array(&[0.0])).unwrap();
@@ -49,7 +49,7 @@ pub fn init_and_pull_do_not_run_it(store: &Store) {
 }
 
 /// After `clear_updater`, sums replace stored values again.
-pub fn a_cleared_updater_runs_no_more(store: &Store) {
+pub fn a_cleared_updater_does_not_run(store: &Store) {
     init_abc(store);
     store.set_updater(|_, pushed, stored| Ok(stored.add_assign(pushed)?)).unwrap();
     push_cba(store).unwrap();
@@ -60,7 +60,7 @@ pub fn a_cleared_updater_runs_no_more(store: &Store) {
 
 /// If an updater fails, earlier keys are updated, its own key keeps its value even if `stored` was
 /// written, and later keys are not reached.
-pub fn a_failure_keeps_the_old_value(store: &Store) {
+pub fn a_failed_updater_keeps_the_old_value(store: &Store) {
     init_abc(store);
     store
         .set_updater(|key, pushed, stored| {
@@ -78,7 +78,7 @@ pub fn a_failure_keeps_the_old_value(store: &Store) {
 }
 
 /// `push` returns the updater's error as its source.
-pub fn a_failure_comes_back_as_it_was(store: &Store) {
+pub fn push_returns_the_error_of_the_updater(store: &Store) {
     store.init("w", &array(&[1.0])).unwrap();
     store.set_updater(|_, _, _| Err(Box::new(std::fmt::Error))).unwrap();
     let error = store.push("w", &array(&[1.0])).unwrap_err();
@@ -111,7 +111,7 @@ pub fn a_panic_poisons_one_key(store: &Store) {
 }
 
 /// A call that names a poisoned key changes no other key.
-pub fn a_poisoned_key_fails_the_call(store: &Store) {
+pub fn a_call_with_a_poisoned_key_changes_nothing(store: &Store) {
     init_abc(store);
     store.set_updater(|_, _, _| panic!("this panic is part of the test")).unwrap();
     let pushed = catch_unwind(AssertUnwindSafe(|| store.push("c", &array(&[1.0]))));
@@ -128,7 +128,7 @@ pub fn a_poisoned_key_fails_the_call(store: &Store) {
 type Attempt = fn(&Store) -> Result<()>;
 
 /// Inside an updater, the verbs that change the store fail, and the push continues.
-pub fn changing_verbs_are_refused_inside(store: &Store) {
+pub fn an_updater_cannot_change_its_store(store: &Store) {
     let attempts: [Attempt; 10] = [
         |store| store.push("b", &array(&[0.0])),
         |store| store.push("a", &array(&[0.0])),
@@ -158,7 +158,7 @@ pub fn changing_verbs_are_refused_inside(store: &Store) {
 }
 
 /// An updater may change another store.
-pub fn another_store_may_be_changed_inside(store: &Store) {
+pub fn an_updater_may_change_another_store(store: &Store) {
     let other = kvstore::create("local").unwrap();
     other.init("w", &array(&[0.0])).unwrap();
     let inner = other.clone();
@@ -170,7 +170,7 @@ pub fn another_store_may_be_changed_inside(store: &Store) {
 
 /// Inside an updater, a pull returns the last committed value: the new one for earlier keys of the
 /// call, the old one for its own and later keys.
-pub fn a_pull_inside_sees_what_is_committed(store: &Store) {
+pub fn a_pull_in_an_updater_returns_committed_values(store: &Store) {
     let log: Arc<Mutex<Vec<f32>>> = Arc::default();
     let (inner, seen) = (store.clone(), Arc::clone(&log));
     init_abc(store);
@@ -191,7 +191,7 @@ pub fn a_pull_inside_sees_what_is_committed(store: &Store) {
 }
 
 /// After an updater fails or panics, its thread may change the store again.
-pub fn a_failure_does_not_leave_the_thread_inside(store: &Store) {
+pub fn a_thread_may_change_the_store_after_its_updater_failed(store: &Store) {
     init_abc(store);
     store.set_updater(|_, _, _| Err("no".into())).unwrap();
     assert_code(push_cba(store), ErrorCode::Updater);
@@ -203,7 +203,7 @@ pub fn a_failure_does_not_leave_the_thread_inside(store: &Store) {
 }
 
 /// The contents of `stored` are committed, no matter how the updater wrote them.
-pub fn every_way_of_writing_counts(store: &Store) {
+pub fn writes_of_every_kind_are_committed(store: &Store) {
     type Write = fn(&NDArray) -> Result<()>;
     let writes: [Write; 4] = [
         |stored| stored.fill(Scalar::Int(7)),

@@ -23,7 +23,7 @@ fn pulled(store: &dyn KvStore, text: &str) -> Vec<f32> {
 }
 
 /// Keys and values are parallel lists. A pull returns a value for every position, in call order.
-pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
+pub fn keys_and_values_are_parallel_lists(store: &dyn KvStore, backends: &Backends) {
     let values = [value(backends, &[1.0]), value(backends, &[2.0, 3.0])];
     assert_code(store.init(&[key("a")], &values), ErrorCode::LengthMismatch);
     store.init(&[key("a"), key("b")], &values).unwrap();
@@ -38,7 +38,7 @@ pub fn lists_run_in_parallel(store: &dyn KvStore, backends: &Backends) {
 }
 
 /// `init` rejects, keeps or replaces keys that exist. A call changes all keys or none.
-pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
+pub fn existing_keys_are_rejected_kept_or_replaced(store: &dyn KvStore, backends: &Backends) {
     let value = |x: f32| value(backends, &[x]);
     store.init(&[key("a"), key("b")], &[value(1.0), value(2.0)]).unwrap();
     let again = [key("c"), key("a")];
@@ -64,7 +64,7 @@ pub fn keys_that_exist(store: &dyn KvStore, backends: &Backends) {
 }
 
 /// Changing a tensor after it was passed or returned does not change the store.
-pub fn values_are_snapshots(store: &dyn KvStore, backends: &Backends) {
+pub fn later_changes_of_tensors_do_not_change_the_store(store: &dyn KvStore, backends: &Backends) {
     let mut given = tensor(backends, &[1.0, 2.0]);
     store.init(&[key("w")], &[Value::from(&given)]).unwrap();
     given.fill(Scalar::Int(9)).unwrap();
@@ -77,7 +77,7 @@ pub fn values_are_snapshots(store: &dyn KvStore, backends: &Backends) {
 }
 
 /// A failed updater changes nothing, even if it has written `stored`.
-pub fn a_failed_updater_has_written_nothing(store: &dyn KvStore, backends: &Backends) {
+pub fn a_failed_updater_changes_nothing(store: &dyn KvStore, backends: &Backends) {
     store.init(&[key("w")], &[value(backends, &[1.0])]).unwrap();
     let updater = |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
         *stored = pushed.clone();
@@ -90,7 +90,7 @@ pub fn a_failed_updater_has_written_nothing(store: &dyn KvStore, backends: &Back
 }
 
 /// An updater must not change the shape or dtype of a key.
-pub fn an_updater_keeps_the_spec(store: &dyn KvStore, backends: &Backends) {
+pub fn an_updater_cannot_change_the_spec(store: &dyn KvStore, backends: &Backends) {
     store.init(&[key("w")], &[value(backends, &[1.0])]).unwrap();
     let other = tensor(backends, &[1.0, 2.0]);
     let updater = move |_: &Key, _: &Tensor, stored: &mut Tensor| {

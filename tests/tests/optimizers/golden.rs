@@ -59,7 +59,7 @@ fn by_store(case: &Json, start: &Value, gradients: &[Value]) -> Vec<Vec<f64>> {
 }
 
 #[test]
-fn runs_of_mxnet() {
+fn runs_agree_with_mxnet() {
     let file = file();
     let start = value(&floats(&file["weight"]));
     let gradients: Vec<_> =
@@ -85,7 +85,7 @@ fn runs_of_mxnet() {
 }
 
 #[test]
-fn schedules_of_mxnet() {
+fn schedules_agree_with_mxnet() {
     let file = file();
     for case in list(&file["schedules"]) {
         let expected = floats(&case["learning_rates"]);

@@ -72,7 +72,7 @@ fn difference(expected: &Json, store: &Store, keys: &[String]) -> Option<String>
 }
 
 #[test]
-fn runs_of_mxnet() {
+fn runs_agree_with_mxnet() {
     let file = file();
     let keys = keys(&file);
     let gradients: Vec<_> =
@@ -178,7 +178,7 @@ fn gradient(file: &Json, form: &str, update: usize) -> kvstore::Value {
 }
 
 #[test]
-fn runs_of_mxnet_by_rows() {
+fn row_sparse_runs_agree_with_mxnet() {
     let file: Json =
         serde_json::from_str(include_str!("../../data/mxnet_groups.json")).expect("valid JSON");
     for case in list(&file["optimizers"]) {

@@ -25,7 +25,7 @@ fn singles(json: &Json) -> Vec<f32> {
 /// Keys that were initialised with dense and with row-sparse values step alike. Rows that no
 /// gradient contains stay unchanged.
 #[test]
-fn lazy_updates_of_mxnet() {
+fn lazy_updates_agree_with_mxnet() {
     let file: Json =
         serde_json::from_str(include_str!("../../data/mxnet_lazy.json")).expect("valid JSON");
     let [num_rows, num_columns] =
@@ -63,9 +63,9 @@ fn lazy_updates_of_mxnet() {
 
 /// Every formula of an optimizer with `lazy_update` has a step for rows.
 #[test]
-fn lazy_optimizers_have_steps_of_rows() {
-    struct Found;
-    impl RuleVisitor for Found {
+fn every_lazy_optimizer_has_a_step_for_rows() {
+    struct HasStep;
+    impl RuleVisitor for HasStep {
         type Output = ();
 
         fn visit<R: Rule<N>, const N: usize>(self) {}
@@ -76,7 +76,7 @@ fn lazy_optimizers_have_steps_of_rows() {
         let variants = [optimizer.clone().with("momentum", 0.9).ok(), Some(optimizer)];
         for optimizer in variants.into_iter().flatten().filter(Optimizer::is_lazy) {
             let rule = optimizer.rule(&Key::default(), 1, &mut 1.0);
-            assert!(rule.visit_lazy(Found).is_some() || rule.is_rowwise(), "{name}: {rule:?}");
+            assert!(rule.visit_lazy(HasStep).is_some() || rule.is_rowwise(), "{name}: {rule:?}");
             lazy.push(rule.formula());
         }
     }

@@ -169,7 +169,7 @@ fn assert_mean(what: &str, found: f64, expectation: f64, variance: f64) {
 }
 
 #[test]
-fn noise_is_normal() {
+fn noise_is_normally_distributed() {
     for seed in [0.0, 1.0, 9_007_199_254_740_992.0] {
         let noise = noise(seed, "w", 1, MANY);
         let power = |n| mean(noise.iter().map(move |x| f64::powi(*x, n)));

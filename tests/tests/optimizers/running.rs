@@ -73,7 +73,7 @@ fn changes_keep_counts_and_states() {
 }
 
 #[test]
-fn momentum_comes_and_goes() {
+fn momentum_can_be_switched_on_and_off() {
     for name in ["sgd", "nag", "nesterov", "signum"] {
         let naive = plain(name).with("momentum", 0.0);
         check_changes(naive.clone(), &[&[("momentum", 0.9)]]);
@@ -84,7 +84,7 @@ fn momentum_comes_and_goes() {
 
 /// DCASGD keeps the previous weight with and without momentum.
 #[test]
-fn the_previous_weight_stays_when_momentum_comes_and_goes() {
+fn the_previous_weight_is_kept_when_momentum_is_switched() {
     let naive = plain("dcasgd");
     check_changes(naive.clone(), &[&[("momentum", 0.9)]]);
     check_changes(naive.with("momentum", 0.9), &[&[("momentum", 0.0)]]);
@@ -92,7 +92,7 @@ fn the_previous_weight_stays_when_momentum_comes_and_goes() {
 
 /// `RMSProp` keeps the mean of the squares with and without centring.
 #[test]
-fn the_mean_square_stays_when_centring_comes_and_goes() {
+fn the_mean_square_is_kept_when_centring_is_switched() {
     let naive = plain("rmsprop").with("epsilon", 1e-3);
     check_changes(naive.clone(), &[&[("centered", 1.0)]]);
     check_changes(naive.with("centered", 1.0), &[&[("centered", 0.0)]]);
@@ -106,7 +106,7 @@ fn momentum_is_kept_while_it_is_off() {
 }
 
 #[test]
-fn defaults_are_those_of_the_reference() {
+fn defaults_equal_the_defaults_of_the_model() {
     // `names` omits `test`.
     let mut ours: Vec<_> = Optimizer::names().chain(["test"]).collect();
     let mut expected: Vec<_> = Naive::names().collect();
@@ -210,7 +210,7 @@ fn errors_name_unknown_and_invalid_values() {
 }
 
 #[test]
-fn a_store_changes_all_or_none() {
+fn a_store_changes_all_hyper_parameters_or_none() {
     let store = create("local").expect("a store");
     assert_code(store.hyper_parameters(), ErrorCode::InvalidArgument);
     assert_code(store.set_hyper_parameters(&[("learning_rate", 0.5)]), ErrorCode::InvalidArgument);
@@ -308,7 +308,7 @@ fn counts_begin_at_begin_num_update() {
 
 /// Counts and states belong to a key, until the optimizer is set again or the key is removed.
 #[test]
-fn states_start_anew() {
+fn set_optimizer_and_remove_reset_states() {
     let optimizer = Optimizer::new("adam").expect("a known name");
     let store = create("local").expect("a store");
     store.set_optimizer(optimizer.clone()).expect("any can be set");
@@ -340,7 +340,7 @@ fn names_key_i(result: &kvstore::Result<()>) -> bool {
 }
 
 #[test]
-fn integers_are_refused_and_nothing_changes() {
+fn rejected_integers_change_nothing() {
     for name in Naive::names() {
         let optimizer = Optimizer::new(name).expect("a known name");
         for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_float()) {
@@ -374,7 +374,7 @@ fn integers_are_refused_and_nothing_changes() {
 
 /// Without a store, a failed update changes neither weight nor count.
 #[test]
-fn updates_check_their_gradients() {
+fn an_update_with_invalid_gradients_changes_nothing() {
     let optimizer = Optimizer::new("adam").expect("a known name");
     let key = Key::new("w").expect("a key");
     let array = |shape: &[usize], dtype| {
@@ -414,7 +414,7 @@ fn a_push_does_not_change_its_gradients() {
 
 /// Each step is too small for `f16`, so the master copy must survive the change of formula.
 #[test]
-fn a_master_copy_outlives_a_change_of_formula() {
+fn a_master_copy_survives_a_change_of_formula() {
     let store = create("local").expect("a store");
     let of = |number| full([1], number, DType::F16, Device::cpu(0)).expect("memory");
     store.init("w", &of(1.0)).expect("a new key");

@@ -68,7 +68,7 @@ fn the_count_of_a_schedule_includes_the_current_update() {
 }
 
 #[test]
-fn the_recorded_learning_rates() {
+fn learning_rates_agree_with_the_recorded_rates() {
     let recording = &recorded::load_file()["lr_schedule"];
     let (name, rates) = recording.as_object().expect("a map").iter().next().expect("one recording");
     assert_eq!(name, "factor_step2_0.5_base0.1");
@@ -84,7 +84,7 @@ fn the_recorded_learning_rates() {
 
 /// A schedule is multiplied by the key's factor, too, and starts from the current learning rate.
 #[test]
-fn the_base_may_change_while_the_store_runs() {
+fn the_base_rate_may_change_between_pushes() {
     let scheduler = LrScheduler::factor(2, 0.5).expect("a valid schedule");
     let store = create("local").expect("a store");
     store.set_optimizer(Optimizer::sgd().with_scheduler(scheduler)).expect("any can be set");

@@ -149,7 +149,7 @@ fn report(what: &str, num_cases: usize, failures: &[String]) {
 }
 
 #[test]
-fn python_vectors() {
+fn updates_agree_with_vectors_of_python() {
     let mut vectors = Vectors::load("python");
     vectors.cases.retain(|case| {
         let is_exception = |(name, option, _): &(&str, &str, &str)| {
@@ -171,7 +171,7 @@ fn python_vectors() {
 }
 
 #[test]
-fn scala_vectors() {
+fn updates_agree_with_vectors_of_scala() {
     let vectors = Vectors::load("scala");
     let compare = |case| vectors.compare(case, &from_scala(case));
     let failures: Vec<_> = vectors.cases.iter().flat_map(compare).collect();

@@ -54,10 +54,11 @@ impl Workload {
         let pairs = |arrays: &[NDArray]| Pairs::new(keys.clone(), arrays.to_vec());
         let (pushed, pulled) = (pairs(&grads)?, pairs(&outs)?);
         store.init_pairs(&pulled, OnExisting::Reject)?;
-        let of_key = |((key, grad), out): ((&Key, &NDArray), &NDArray)| {
+        let single_pairs = |((key, grad), out): ((&Key, &NDArray), &NDArray)| {
             Ok((Pairs::new(key, grad)?, Pairs::new(key, out)?))
         };
-        let each = keys.iter().zip(&grads).zip(&outs).map(of_key).collect::<Result<Vec<_>>>()?;
+        let each =
+            keys.iter().zip(&grads).zip(&outs).map(single_pairs).collect::<Result<Vec<_>>>()?;
         Ok(Self { name: name.to_owned(), pushed, pulled, each })
     }
 

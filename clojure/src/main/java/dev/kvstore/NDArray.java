@@ -66,7 +66,7 @@ public final class NDArray
         this.shape = description.shape();
         this.handle = owned
                 ? NativeHandle.owned(this, description.first(), NativeNDArray::release)
-                : NativeHandle.lent(description.first());
+                : NativeHandle.borrowed(description.first());
         if (owned) {
             ResourceScope.register(this);
         }
@@ -95,7 +95,7 @@ public final class NDArray
     }
 
     /** Returns an array that is valid during one native call. The native library releases it. */
-    static NDArray lent(Description description) {
+    static NDArray borrowed(Description description) {
         return new NDArray(description, false);
     }
 

@@ -50,7 +50,7 @@ final class NativeCache {
     static Path unpack(Path cache, String name, byte[] content) throws IOException {
         Path folder = cache.resolve(name(content));
         createPrivate(folder);
-        refuseIfOthersCanWrite(folder);
+        rejectIfOthersCanWrite(folder);
         Path file = folder.resolve(name);
         if (Files.isRegularFile(file) && holds(file, content)) {
             return file;
@@ -97,7 +97,7 @@ final class NativeCache {
      * Throws if other users can write to the folder or replace it. Checks the parent folders too,
      * because a user who can rename one of them can replace it.
      */
-    private static void refuseIfOthersCanWrite(Path folder) throws IOException {
+    private static void rejectIfOthersCanWrite(Path folder) throws IOException {
         if (!folder.getFileSystem().supportedFileAttributeViews().contains("unix")) {
             return;
         }

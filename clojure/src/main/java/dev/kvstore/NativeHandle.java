@@ -64,8 +64,8 @@ final class NativeHandle extends HandleCleaner.Entry {
      * Returns a borrowed handle. The native library releases it at the end of the call that created
      * it.
      */
-    static NativeHandle lent(long handle) {
-        return new NativeHandle(null, handle, lent -> {});
+    static NativeHandle borrowed(long handle) {
+        return new NativeHandle(null, handle, borrowed -> {});
     }
 
     /**

@@ -11,8 +11,8 @@ final class UpdaterCall {
     /** Called by the native library, which releases both arrays afterwards. */
     void update(String key, long[] descriptions) throws Exception {
         Description first = Description.at(descriptions, 0);
-        NDArray pushed = NDArray.lent(first);
-        NDArray stored = NDArray.lent(Description.at(descriptions, first.end()));
+        NDArray pushed = NDArray.borrowed(first);
+        NDArray stored = NDArray.borrowed(Description.at(descriptions, first.end()));
         try {
             updater.update(key, pushed, stored);
         } catch (KVStoreException exception) {

@@ -64,18 +64,18 @@ class NativeCacheTest {
         Path cache = Files.createDirectory(above.resolve("cache"));
         NativeCache.unpack(cache, "file", CONTENT);
         allow(above, "rwxrwx---");
-        assertRefused(cache, above + ": others can write to this folder");
+        assertRejected(cache, above + ": others can write to this folder");
         allow(above, "rwxr-xr-x");
         NativeCache.unpack(cache, "file", CONTENT);
         allow(NativeCache.unpack(cache, "file", CONTENT).getParent(), "rwx----w-");
-        assertRefused(cache, ": others can write to this folder");
+        assertRejected(cache, ": others can write to this folder");
     }
 
     @Test
     void aFolderOfAnotherUserIsRejected() throws Exception {
         Path cache = Files.createDirectory(directory.resolve("cache"));
         assumeTrue(canGiveAway(cache), "only root can give a folder to another user");
-        assertRefused(cache, cache + ": this folder belongs to another user");
+        assertRejected(cache, cache + ": this folder belongs to another user");
     }
 
     private static boolean canGiveAway(Path folder) {
@@ -91,9 +91,9 @@ class NativeCacheTest {
         Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString(permissions));
     }
 
-    private static void assertRefused(Path cache, String message) {
-        FileSystemException refused = assertThrows(FileSystemException.class,
+    private static void assertRejected(Path cache, String message) {
+        FileSystemException thrown = assertThrows(FileSystemException.class,
                 () -> NativeCache.unpack(cache, "file", CONTENT));
-        assertTrue(refused.getMessage().contains(message), refused.getMessage());
+        assertTrue(thrown.getMessage().contains(message), thrown.getMessage());
     }
 }

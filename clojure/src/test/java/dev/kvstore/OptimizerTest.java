@@ -209,10 +209,10 @@ class OptimizerTest {
                         assertEquals(1, store.hyperParameters().get(parameter));
                     } else {
                         Expect.code(INVALID_ARGUMENT, () -> optimizer.with(parameter, true));
-                        KVStoreException refused = Expect.code(INVALID_ARGUMENT,
+                        KVStoreException thrown = Expect.code(INVALID_ARGUMENT,
                                 () -> store.setHyperParameters(Map.of(parameter, true)));
-                        assertTrue(refused.getMessage().contains("expected a number"),
-                                refused.getMessage());
+                        assertTrue(thrown.getMessage().contains("expected a number"),
+                                thrown.getMessage());
                     }
                     Expect.code(INVALID_ARGUMENT,
                             () -> store.setHyperParameters(Map.of(parameter, "x")));

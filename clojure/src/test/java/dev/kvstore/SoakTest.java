@@ -45,7 +45,7 @@ class SoakTest {
         private final AtomicReferenceArray<NDArray> shared = new AtomicReferenceArray<>(SHARED);
         private final AtomicReferenceArray<KVStore> victims = new AtomicReferenceArray<>(1);
         private final AtomicLong pushes = new AtomicLong();
-        private final AtomicLong refused = new AtomicLong();
+        private final AtomicLong rejected = new AtomicLong();
         private final AtomicLong calls = new AtomicLong();
         private final AtomicLong keys = new AtomicLong();
         private final long deadline;
@@ -71,9 +71,9 @@ class SoakTest {
             soak.close();
             awaitCleaner();
             System.out.println("soak: " + soak.calls + " calls, " + soak.pushes + " pushes, "
-                    + soak.refused + " refused because an array or store was closed; "
+                    + soak.rejected + " rejected because an array or store was closed; "
                     + NativeMemory.open() + " open, " + NativeMemory.liveBytes() + " bytes");
-            check(soak.pushes.get() > 0 && soak.refused.get() > 0, "the threads did not meet");
+            check(soak.pushes.get() > 0 && soak.rejected.get() > 0, "the threads did not meet");
         }
 
         private static void check(boolean holds, String message) {
@@ -141,7 +141,7 @@ class SoakTest {
                 }
             } catch (KVStoreException exception) {
                 check(exception.code() == CLOSED, exception.toString());
-                refused.incrementAndGet();
+                rejected.incrementAndGet();
             }
         }
 

@@ -80,7 +80,7 @@
 (deftest an-updater-may-pull-but-not-change-its-store
   (let [kv (kvstore/create)
         seen (atom nil)
-        refused (atom [])]
+        rejected (atom [])]
     (kvstore/init kv ["w" "x"] [(ndarray/ones [1]) (ndarray/full [1] 7)])
     (kvstore/set-updater kv
       (fn [_ _ stored]
@@ -90,10 +90,10 @@
                         #(kvstore/init kv "y" (ndarray/ones [1]))
                         #(kvstore/remove kv "x")
                         #(kvstore/set-updater kv nil)]]
-          (swap! refused conj (code (change))))))
+          (swap! rejected conj (code (change))))))
     (kvstore/push kv "w" (ndarray/ones [1]))
     (is (= [1.0 7.0] @seen) "the last committed values")
-    (is (= (repeat 4 :invalid-argument) @refused))
+    (is (= (repeat 4 :invalid-argument) @rejected))
     (is (= 5.0 (value kv "w")))))
 
 (deftest arrays-are-closed-when-the-updater-returns
