@@ -82,7 +82,7 @@ def draw_peers(rows, path):
 
 
 def draw_bandwidth(rows, path):
-    """Bytes per second that a workload must move at least, over those of a copy."""
+    """Draws the bandwidth that each workload needs, divided by the bandwidth of a copy."""
     rows = [row for row in rows if row["gb_per_s"]]
     shares = [row["gb_per_s"] / row["copy_gb_per_s"] for row in rows]
     figure, axes = pyplot.subplots(figsize=(7.2, 0.34 * len(rows) + 0.9))

@@ -15,7 +15,7 @@ esac
 if [ -e /proc/driver/nvidia/version ]; then
     echo "on which GPUs: those of this machine"
 else
-    echo "on which GPUs: emulated ones, for there is no card or no driver"
+    echo "on which GPUs: emulated ones, because there is no card or no driver"
     LD_LIBRARY_PATH=$(tests/emulator/build.sh)
     export LD_LIBRARY_PATH
 fi

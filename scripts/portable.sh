@@ -2,8 +2,8 @@
 # portable.sh [PLATFORM..]   builds the native library for other machines, as
 #                            target/portable/<platform>/libkvstore_jni.so
 # Without arguments, builds for the platforms in PLATFORMS, or for this machine's. Any Linux can
-# build linux-x86_64 and linux-aarch64. Other platforms are built on such a machine, with its own
-# linker.
+# build linux-x86_64 and linux-aarch64. Other platforms are built on a machine of that platform,
+# with its own linker.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/zig.sh

@@ -62,7 +62,7 @@ done
 with_torch() {
     set -- target/torch-venv kvstore-python/tests
     reason=$(scripts/torch.sh "$1" "$wheel" pytest) || {
-        echo "not run: the tests of PyTorch${reason:+, for there is $reason}"
+        echo "not run: the tests of PyTorch${reason:+, because there is $reason}"
         return 0
     }
     numpy=$("$1/bin/python" -c 'import numpy; print(int(numpy.__version__.split(".")[0]) + 1)')

@@ -200,7 +200,7 @@ fn memory_of_a_gpu_is_exported_and_imported() {
             let along =
                 |length: usize, stride: usize| Axis { length, stride: stride.cast_signed() };
             let axes = vec![along(columns, size), along(rows, columns * size)];
-            // SAFETY: the elements are those of a matrix of this shape, which its owner keeps.
+            // SAFETY: the memory contains a matrix of this shape, and `owner` keeps it.
             unsafe {
                 ForeignMemory::strided(
                     device,

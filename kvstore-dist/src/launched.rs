@@ -10,7 +10,7 @@ use crate::transport::{Collective, Wait};
 /// Opens the transport between the processes of this job. Today this is always MPI.
 ///
 /// # Errors
-/// - Those of [`MpiCollective::open`].
+/// - The errors of [`MpiCollective::open`].
 pub fn open_collective(wait: &Wait<'_>) -> Result<Arc<dyn Collective>> {
     Ok(Arc::new(MpiCollective::open(&MpiOptions::default(), wait)?))
 }

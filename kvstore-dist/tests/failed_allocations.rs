@@ -158,7 +158,7 @@ fn atomic<T: Send + 'static>(
     })
 }
 
-/// Returns whether memory was missing on this rank, or on the one whose error this is.
+/// Returns whether an allocation failed, on this rank or on the rank that sent the error.
 fn is_out_of_memory(error: &Error) -> bool {
     error.code() == ErrorCode::OutOfMemory || error.chain().contains("out of memory")
 }

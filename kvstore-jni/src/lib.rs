@@ -10,8 +10,8 @@
 //! - `updater`: calls a Java updater from a push
 //!
 //! No pointer is passed to Java. Java holds a number (a handle), and a native call with an outdated
-//! number throws an exception. The one exception to this rule is a read-only buffer over the memory
-//! of a value. It keeps the value alive while the buffer is reachable.
+//! number throws an exception. The only exception to this rule is a read-only buffer over the
+//! memory of a value. It keeps the value alive while the buffer is reachable.
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 

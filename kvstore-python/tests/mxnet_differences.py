@@ -97,7 +97,7 @@ NOT_MADE = {
     " count of all keys, nadam's product belongs to all keys, and states in a file have no counts"
     " unless the optimizer is dumped.",
     "where schedules begin": "Without a learning rate, every optimizer in this package starts at"
-    " the base_lr of its schedule. In MXNet only those of BEGIN_AT_THE_SCHEDULES do. With a"
+    " the base_lr of its schedule. In MXNet only BEGIN_AT_THE_SCHEDULES do. With a"
     " learning rate, every schedule starts at it in this package. In MXNet, schedules with a"
     " warm-up, a polynomial or a cosine do not.",
     "later changes of optimizers": "MXNet's local stores use later changes of an optimizer object.",

@@ -29,7 +29,7 @@ pub fn full(
 /// Returns an array of zeros.
 ///
 /// # Errors
-/// - Those of [`full`].
+/// - The errors of [`full`].
 pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDArray> {
     full(shape, 0, dtype, device)
 }
@@ -37,7 +37,7 @@ pub fn zeros(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<ND
 /// Returns an array of ones.
 ///
 /// # Errors
-/// - Those of [`full`].
+/// - The errors of [`full`].
 pub fn ones(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDArray> {
     full(shape, 1, dtype, device)
 }
@@ -52,7 +52,7 @@ pub fn ones(shape: impl Into<Shape>, dtype: DType, device: Device) -> Result<NDA
 /// ```
 ///
 /// # Errors
-/// - Those of [`full`].
+/// - The errors of [`full`].
 /// - [`LengthMismatch`](crate::Error::LengthMismatch) if the shape needs another number of
 ///   elements.
 pub fn array<T: Element>(
@@ -80,7 +80,7 @@ pub fn array<T: Element>(
 /// ```
 ///
 /// # Errors
-/// - Those of [`full`].
+/// - The errors of [`full`].
 /// - [`LengthMismatch`](crate::Error::LengthMismatch) if the shape needs another number of
 ///   elements, or a piece does not have as many elements as its range.
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if `get` does not call the function.
@@ -97,7 +97,7 @@ pub fn array_from<T: Element, E: From<Error>>(
 /// Returns an array with these bytes: row-major elements in the machine's byte order.
 ///
 /// # Errors
-/// - Those of [`full`].
+/// - The errors of [`full`].
 /// - [`LengthMismatch`](crate::Error::LengthMismatch) if the spec needs another number of bytes.
 pub fn from_bytes(bytes: &[u8], spec: TensorSpec, device: Device) -> Result<NDArray> {
     Tensor::from_bytes(backends(), device, spec, bytes).map(NDArray::new)
@@ -106,7 +106,7 @@ pub fn from_bytes(bytes: &[u8], spec: TensorSpec, device: Device) -> Result<NDAr
 /// Returns the numbers from `start` up to, but not including, `stop`, each `repeat` times.
 ///
 /// # Errors
-/// - Those of [`full`].
+/// - The errors of [`full`].
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the range is empty.
 pub fn arange(range: Range, dtype: DType, device: Device) -> Result<NDArray> {
     kvstore_core::arange(backends(), device, dtype, &range).map(NDArray::new)

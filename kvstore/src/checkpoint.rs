@@ -25,17 +25,19 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::snapshot`](crate::KvStore::snapshot).
+    /// - The errors of [`Store::check_process`] and
+    ///   [`KvStore::snapshot`](crate::KvStore::snapshot).
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.inner()?.snapshot()
     }
 
-    /// Replaces the contents of the store by those of the snapshot. The next steps give the same
-    /// bits that they would have given when the snapshot was taken. Keys that were initialised
-    /// later are removed.
+    /// Replaces the contents of the store with the snapshot. The next steps give the same bits that
+    /// they would have given when the snapshot was taken. Keys that were initialised later are
+    /// removed.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::rollback`](crate::KvStore::rollback).
+    /// - The errors of [`Store::check_process`] and
+    ///   [`KvStore::rollback`](crate::KvStore::rollback).
     pub fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         self.inner()?.rollback(snapshot)
     }
@@ -62,14 +64,14 @@ impl Store {
     /// returns, call [`Checkpoint::wait`] or [`finish_checkpoints`].
     ///
     /// # Errors
-    /// - Those of [`Store::snapshot`] and [`Checkpoint::begin`]. [`Checkpoint::wait`] returns the
-    ///   errors of writing the file.
+    /// - The errors of [`Store::snapshot`] and [`Checkpoint::begin`]. [`Checkpoint::wait`] returns
+    ///   the errors of writing the file.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<Checkpoint> {
         Checkpoint::begin(&self.snapshot()?, path)
     }
 
-    /// Replaces the contents of the store by those of the checkpoint. The next steps give the same
-    /// bits that the saved store would have given. If the call fails, the store is unchanged.
+    /// Replaces the contents of the store with the checkpoint. The next steps give the same bits
+    /// that the saved store would have given. If the call fails, the store is unchanged.
     ///
     /// If processes share the store, all of them must call this. Those that cannot read the file
     /// get its contents from the first process that can, so the file need not be on every machine.
@@ -91,7 +93,7 @@ impl Store {
     /// with its hyper-parameters.
     ///
     /// # Errors
-    /// - Those of [`Store::snapshot`].
+    /// - The errors of [`Store::snapshot`].
     /// - [`InvalidArgument`](crate::Error::InvalidArgument) if no optimizer is set.
     /// - [`Io`](crate::Error::Io) if the file cannot be written.
     pub fn save_optimizer_states(

@@ -1,7 +1,7 @@
 //! The default memory limit: 80 percent of the memory of the machine or container.
 //!
-//! On Linux, this module parses the files of the kernel. `sysinfo` reads neither the limits of
-//! parent groups nor those of version 1, and its paths are fixed, so tests cannot replace them.
+//! On Linux, this module parses the files of the kernel. `sysinfo` reads no limits of parent
+//! groups or of version 1, and its paths are fixed, so tests cannot replace them.
 //! `cgroups-rs` depends on a D-Bus client.
 
 #![expect(clippy::disallowed_methods, reason = "these kernel files are short")]

@@ -30,7 +30,7 @@ pub fn seed(seed: u64) {
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if `high` is below `low`.
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if `low` or `high` is not finite.
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the dtype is an integer type.
-/// - Those of [`full`](crate::full).
+/// - The errors of [`full`](crate::full).
 pub fn uniform(
     low: f64,
     high: f64,
@@ -47,7 +47,7 @@ pub fn uniform(
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the standard deviation is negative.
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if `mean` or `deviation` is not finite.
 /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the dtype is an integer type.
-/// - Those of [`full`](crate::full).
+/// - The errors of [`full`](crate::full).
 pub fn normal(
     mean: f64,
     deviation: f64,
@@ -61,7 +61,7 @@ pub fn normal(
 /// Returns an array of numbers with this distribution.
 ///
 /// # Errors
-/// - Those of [`uniform`] and [`normal`].
+/// - The errors of [`uniform`] and [`normal`].
 pub fn array(
     distribution: Distribution,
     shape: impl Into<Shape>,

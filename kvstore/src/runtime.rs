@@ -92,7 +92,7 @@ pub fn pooled_bytes() -> usize {
     backends().initialised().map(|backend| backend.pooled_bytes()).sum()
 }
 
-/// Returns the memory of the host, which all its devices share, then that of every GPU.
+/// Returns the memory of the host, which all its devices share, then the memory of every GPU.
 pub fn device_memory() -> Vec<DeviceMemory> {
     let found = backends().find_all().into_iter();
     found.filter_map(|(_, backend)| backend.ok()).flat_map(|backend| backend.memory()).collect()

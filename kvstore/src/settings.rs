@@ -31,7 +31,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_updater`](crate::KvStore::set_updater).
     pub fn set_updater<F>(&self, update: F) -> Result<()>
     where
@@ -43,7 +43,7 @@ impl Store {
     /// Removes the updater or optimizer. The sum of a later push replaces the stored value.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_updater`](crate::KvStore::set_updater).
     pub fn clear_updater(&self) -> Result<()> {
         self.inner()?.set_updater(None)
@@ -52,7 +52,7 @@ impl Store {
     /// Sets the optimizer of all later pushes. The optimizer states of all keys start anew.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_optimizer`](crate::KvStore::set_optimizer).
     pub fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
         self.inner()?.set_optimizer(optimizer)
@@ -61,7 +61,8 @@ impl Store {
     /// Returns the optimizer with its current hyper-parameters, or `None` if none is set.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::optimizer`](crate::KvStore::optimizer).
+    /// - The errors of [`Store::check_process`] and
+    ///   [`KvStore::optimizer`](crate::KvStore::optimizer).
     pub fn optimizer(&self) -> Result<Option<Optimizer>> {
         self.inner()?.optimizer()
     }
@@ -69,7 +70,7 @@ impl Store {
     /// Returns the hyper-parameters of the store's optimizer.
     ///
     /// # Errors
-    /// - Those of [`Store::optimizer`].
+    /// - The errors of [`Store::optimizer`].
     /// - [`InvalidArgument`](Error::InvalidArgument) if no optimizer is set.
     pub fn hyper_parameters(&self) -> Result<Vec<(&'static str, f64)>> {
         let optimizer = self.inner()?.optimizer()?.ok_or_else(|| {
@@ -92,7 +93,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_hyper_parameters`](crate::KvStore::set_hyper_parameters).
     pub fn set_hyper_parameters(&self, parameters: &[(&str, f64)]) -> Result<()> {
         self.inner()?.set_hyper_parameters(parameters)
@@ -116,7 +117,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_compression`](crate::KvStore::set_compression).
     /// - [`InvalidArgument`](Error::InvalidArgument) if the name is unknown.
     /// - [`InvalidArgument`](Error::InvalidArgument) if the threshold is not a number above 0.
@@ -127,7 +128,7 @@ impl Store {
     /// Turns compression off. The residuals are kept, and later compressed pushes send them.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_compression`](crate::KvStore::set_compression).
     pub fn clear_gradient_compression(&self) -> Result<()> {
         self.inner()?.set_compression(None)
@@ -136,7 +137,7 @@ impl Store {
     /// Returns how pushed values are compressed, or `None` if compression is off.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::compression`](crate::KvStore::compression).
     pub fn gradient_compression(&self) -> Result<Option<Compression>> {
         self.inner()?.compression()
@@ -169,7 +170,7 @@ impl Store {
     /// [`InvalidArgument`](Error::InvalidArgument).
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm).
     pub fn set_clip_global_norm(&self, bound: f64) -> Result<()> {
         self.inner()?.set_clip_global_norm(Some(bound))
@@ -178,7 +179,7 @@ impl Store {
     /// Turns clipping by the global norm off.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::set_clip_global_norm`](crate::KvStore::set_clip_global_norm).
     pub fn clear_clip_global_norm(&self) -> Result<()> {
         self.inner()?.set_clip_global_norm(None)
@@ -187,7 +188,7 @@ impl Store {
     /// Returns the bound of the global norm, or `None` if clipping is off.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and
+    /// - The errors of [`Store::check_process`] and
     ///   [`KvStore::clip_global_norm`](crate::KvStore::clip_global_norm).
     pub fn clip_global_norm(&self) -> Result<Option<f64>> {
         self.inner()?.clip_global_norm()

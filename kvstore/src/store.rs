@@ -52,7 +52,7 @@ impl Store {
     /// Returns the store.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`].
+    /// - The errors of [`Store::check_process`].
     pub(crate) fn inner(&self) -> Result<&dyn KvStore> {
         self.check_process()?;
         self.inner.peek().map(|inner| &**inner)
@@ -76,7 +76,7 @@ impl Store {
     /// Stores a snapshot of an array under each key. Use [`RowSparse`] values if most rows are 0.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`], [`Pairs::new`] and [`KvStore::init`].
+    /// - The errors of [`Store::check_process`], [`Pairs::new`] and [`KvStore::init`].
     pub fn init(&self, keys: impl IntoKeys, values: impl IntoArrays<Item: ToValue>) -> Result<()> {
         self.init_pairs(&Pairs::new(keys, values)?, OnExisting::Reject)
     }
@@ -94,7 +94,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::init`]. A key that is already initialised is an error only with
+    /// - The errors of [`Store::init`]. A key that is already initialised is an error only with
     ///   [`OnExisting::Reject`].
     pub fn init_with(
         &self,
@@ -127,7 +127,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`], [`Pairs::new`] and [`KvStore::push`].
+    /// - The errors of [`Store::check_process`], [`Pairs::new`] and [`KvStore::push`].
     pub fn push(&self, keys: impl IntoKeys, values: impl IntoArrays<Item: ToValue>) -> Result<()> {
         self.push_pairs(&Pairs::new(keys, values)?, 0)
     }
@@ -136,7 +136,7 @@ impl Store {
     /// array has the dtype and device of the stored value.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`], [`Pairs::new`] and [`KvStore::pull`].
+    /// - The errors of [`Store::check_process`], [`Pairs::new`] and [`KvStore::pull`].
     /// - [`SpecMismatch`](Error::SpecMismatch) if the shape of an array differs from the stored
     ///   one.
     pub fn pull(&self, keys: impl IntoKeys, outs: impl IntoArrays<Item = NDArray>) -> Result<()> {
@@ -146,7 +146,7 @@ impl Store {
     /// Returns a new array with the newest value of each key, in the order of `keys`.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::pull`].
+    /// - The errors of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::pull`].
     pub fn pull_new(&self, keys: impl IntoKeys) -> Result<Vec<NDArray>> {
         let values = self.inner()?.pull(&list(keys)?, 0)?;
         fallible::collect(values.into_iter().map(NDArray::new))
@@ -169,7 +169,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::pull_rows`].
+    /// - The errors of [`Store::check_process`], [`IntoKeys::into_keys`] and
+    ///   [`KvStore::pull_rows`].
     #[doc(alias = "row_sparse_pull")]
     pub fn pull_rows(
         &self,
@@ -183,8 +184,8 @@ impl Store {
     /// Pushes, then pulls the same keys.
     ///
     /// # Errors
-    /// - Those of [`Store::push`] and [`Store::pull`]. Except for a failing updater, a failed call
-    ///   changes nothing.
+    /// - The errors of [`Store::push`] and [`Store::pull`]. Except for a failing updater, a failed
+    ///   call changes nothing.
     pub fn pushpull(
         &self,
         keys: impl IntoKeys,
@@ -198,7 +199,7 @@ impl Store {
     /// Initialises keys, then pulls them.
     ///
     /// # Errors
-    /// - Those of [`Store::init`] and [`Store::pull`]. A failed call changes nothing.
+    /// - The errors of [`Store::init`] and [`Store::pull`]. A failed call changes nothing.
     pub fn broadcast(
         &self,
         keys: impl IntoKeys,
@@ -342,7 +343,7 @@ impl Store {
     /// Removes the keys with their values and optimizer states.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::remove`].
+    /// - The errors of [`Store::check_process`], [`IntoKeys::into_keys`] and [`KvStore::remove`].
     pub fn remove(&self, keys: impl IntoKeys) -> Result<()> {
         self.inner()?.remove(&list(keys)?)
     }
@@ -350,7 +351,7 @@ impl Store {
     /// Returns every key in the order of initialisation.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::keys`].
+    /// - The errors of [`Store::check_process`] and [`KvStore::keys`].
     pub fn keys(&self) -> Result<Vec<Key>> {
         self.inner()?.keys()
     }
@@ -369,7 +370,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::stats`].
+    /// - The errors of [`Store::check_process`] and [`KvStore::stats`].
     pub fn stats(&self) -> Result<Vec<KeyStats>> {
         self.inner()?.stats()
     }
@@ -377,7 +378,7 @@ impl Store {
     /// Returns whether the key is initialised.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`] and [`KvStore::contains`].
+    /// - The errors of [`Store::check_process`] and [`KvStore::contains`].
     pub fn contains(&self, key: &Key) -> Result<bool> {
         self.inner()?.contains(key)
     }

@@ -55,7 +55,7 @@ pub fn update(
 /// ```
 ///
 /// # Errors
-/// - Those of [`update`].
+/// - The errors of [`update`].
 pub fn update_rows(
     optimizer: &Optimizer,
     key: &Key,

@@ -8,8 +8,8 @@ impl Store {
     /// Returns the rank of this process among the workers, counted from 0.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`].
-    /// - Those of [`WorkerGroup::rank`](crate::WorkerGroup::rank).
+    /// - The errors of [`Store::check_process`].
+    /// - The errors of [`WorkerGroup::rank`](crate::WorkerGroup::rank).
     pub fn rank(&self) -> Result<usize> {
         self.inner()?.rank()
     }
@@ -17,8 +17,8 @@ impl Store {
     /// Returns the number of workers.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`].
-    /// - Those of [`WorkerGroup::num_workers`](crate::WorkerGroup::num_workers).
+    /// - The errors of [`Store::check_process`].
+    /// - The errors of [`WorkerGroup::num_workers`](crate::WorkerGroup::num_workers).
     pub fn num_workers(&self) -> Result<usize> {
         self.inner()?.num_workers()
     }
@@ -26,8 +26,8 @@ impl Store {
     /// Waits until every worker has called `barrier`.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`].
-    /// - Those of [`WorkerGroup::barrier`](crate::WorkerGroup::barrier).
+    /// - The errors of [`Store::check_process`].
+    /// - The errors of [`WorkerGroup::barrier`](crate::WorkerGroup::barrier).
     pub fn barrier(&self) -> Result<()> {
         self.inner()?.barrier()
     }
@@ -35,8 +35,8 @@ impl Store {
     /// Sets whether closing the store waits for the other workers.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`].
-    /// - Those of
+    /// - The errors of [`Store::check_process`].
+    /// - The errors of
     ///   [`WorkerGroup::set_barrier_before_exit`](crate::WorkerGroup::set_barrier_before_exit).
     pub fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
         self.inner()?.set_barrier_before_exit(wait)
@@ -46,7 +46,7 @@ impl Store {
     /// [`WorkerGroup::num_dead_node`](crate::WorkerGroup::num_dead_node).
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`].
+    /// - The errors of [`Store::check_process`].
     /// - [`Unsupported`](crate::Error::Unsupported) if the transport cannot detect dead processes.
     pub fn num_dead_node(&self, node_id: i32) -> Result<usize> {
         self.inner()?.num_dead_node(node_id)
@@ -55,8 +55,8 @@ impl Store {
     /// Sends a command to the servers. Does nothing if the job has no server processes.
     ///
     /// # Errors
-    /// - Those of [`Store::check_process`].
-    /// - Those of
+    /// - The errors of [`Store::check_process`].
+    /// - The errors of
     ///   [`WorkerGroup::send_command_to_servers`](crate::WorkerGroup::send_command_to_servers).
     pub fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
         self.inner()?.send_command_to_servers(head, body)

@@ -61,7 +61,7 @@ impl NaiveStep<'_> {
         w - self.lr * (weight / direction) * u
     }
 
-    /// The norms are those of the row: of its gradient, and of a vector of ones of the same length.
+    /// The norms are over the row: of its gradient, and of a vector of ones of the same length.
     pub(crate) fn groupadagrad(&self, w: Approximate, s: &mut State) -> Approximate {
         let [gradient, ones] = self.norms();
         s.a = s.a + gradient * gradient / (ones * ones);

@@ -48,8 +48,8 @@ pub struct CallOutputs {
 }
 
 impl CallOutputs {
-    /// Sets the keys of the outputs to those of the values, in turn, because `broadcast` has one
-    /// list of keys for both.
+    /// Gives the outputs the keys of the values, in turn, because `broadcast` has one list of keys
+    /// for both.
     fn for_keys_of(mut self, given: &CallValues) -> Self {
         if given.keys.is_empty() {
             return Self { keys: Vec::new(), slots: Vec::new(), specs: Vec::new() };

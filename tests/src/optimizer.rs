@@ -23,8 +23,8 @@ pub struct Naive {
 /// default, and the values that random programs choose from (none if they do not change it).
 type Definition = (&'static str, f64, f64, &'static [(&'static str, f64, &'static [f64])]);
 
-/// The names and defaults of `MXNet`'s Python classes. `AdamW` is `PyTorch`'s, and Nesterov's
-/// method is that of `MXNet`'s Scala classes.
+/// The names and defaults of `MXNet`'s Python classes. `AdamW` is from `PyTorch`, and
+/// `nesterov` is from `MXNet`'s Scala classes.
 ///
 /// Where a formula divides by a difference of two almost equal numbers, no small epsilon is chosen.
 const DEFINITIONS: &[Definition] = &[
@@ -229,7 +229,7 @@ impl Naive {
     }
 
     /// Runs update `count` (counted from 1) of one element and returns the new weight. The learning
-    /// rate and the weight decay are those of this update and key.
+    /// rate and the weight decay are for this update and key.
     pub fn step(
         &self,
         due: UpdateScalars,

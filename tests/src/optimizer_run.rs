@@ -111,7 +111,7 @@ impl NaiveKey {
         }
     }
 
-    /// Returns the number of elements that share norms: those of a row, or all.
+    /// Returns the number of elements that share norms: a row, or all elements.
     fn stretch(&self, setup: &Setup) -> usize {
         if setup.naive.name == "groupadagrad" { self.row_len } else { self.weights.len() }
     }

@@ -139,7 +139,7 @@ fn push_rows(store: &Store, model: &mut Model, given: &CallRows, priority: i32) 
     let found = pairs.and_then(|pairs| store.push_pairs(&pairs, priority));
     let expected = zip(&given.keys, &given.values).and_then(|pairs| model.push_rows(&pairs));
     let outcome = compare_results(found, expected, |(), ()| Ok(()))?;
-    // Whether the call succeeded or not, its arguments must be unchanged.
+    // The arguments must be unchanged, even if the call failed.
     for ((value, array), given) in values.iter().zip(&arrays).zip(&given.values) {
         let found = match (value, array) {
             (_, Some(array)) => from_array(array),

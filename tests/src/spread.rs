@@ -62,7 +62,7 @@ pub fn sums_of_workers(key: &str, values: &[NaiveValue], num_workers: usize) -> 
 pub struct Spread<S>(pub S);
 
 impl<S: KvStore> Spread<S> {
-    /// Returns the values, with neutral elements in place of those of other workers.
+    /// Returns the values. Neutral elements replace the values of other workers.
     fn own(&self, keys: &[Key], values: &[Value]) -> Result<Vec<Value>> {
         let (rank, num_workers) = (self.0.rank()?, self.0.num_workers()?);
         let mut counts: HashMap<&Key, usize> = HashMap::new();
@@ -107,8 +107,7 @@ impl<S: KvStore> KvStore for Spread<S> {
         self.0.name()
     }
 
-    /// Every worker passes its own values, and those of rank 0 are stored. The others pass neutral
-    /// ones.
+    /// The store keeps the values of rank 0. Other ranks pass neutral values.
     fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
         if self.0.rank()? == 0 {
             return self.0.init_with(keys, values, existing);

@@ -15,7 +15,7 @@ use kvstore_tests::suite::array;
 #[global_allocator]
 static COUNTER: CountingAllocator = CountingAllocator;
 
-/// The bytes for any file: buffers, and those of the backend.
+/// The bytes that any file needs, for buffers and for the backend.
 const FIXED: usize = 3 << 20;
 
 /// Returns the largest number of bytes that a call holds at one time.

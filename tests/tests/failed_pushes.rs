@@ -63,7 +63,7 @@ fn a_failed_sum_changes_nothing() {
 fn a_failed_first_step_changes_nothing() {
     for name in ["adam", "dcasgd", "ftml", "lamb", "groupadagrad"] {
         assert_a_failed_push_changes_nothing(|store, _| {
-            store.set_optimizer(optimizer(name)).unwrap()
+            store.set_optimizer(optimizer(name)).unwrap();
         });
     }
 }

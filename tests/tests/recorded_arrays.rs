@@ -1,4 +1,4 @@
-//! Array operations with recorded results. The names are those of Clojure.
+//! Array operations with recorded results. The recording uses the names of Clojure.
 
 use kvstore::{BinaryOp, NDArray, Reduction, Result, Scalar, UnaryOp};
 use kvstore_tests::arrays::{from_array, to_array};

@@ -1,5 +1,4 @@
-//! Arithmetic of row-sparse values: the elements equal those of dense values, and the form is as
-//! documented.
+//! Arithmetic of row-sparse values gives the elements of dense arithmetic, in the documented form.
 
 use kvstore_core::{
     Backends, BinaryOp, DType, ErrorCode, Reduction, RowSparse, Scalar, Tensor, UnaryOp, Value,

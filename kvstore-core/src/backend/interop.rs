@@ -154,7 +154,7 @@ pub trait DeviceInterop {
     /// Queues a copy from contiguous elements to strided elements of an imported storage.
     ///
     /// # Errors
-    /// - Those of [`DeviceInterop::gather`].
+    /// - The errors of [`DeviceInterop::gather`].
     fn scatter(&self, dst: &mut dyn Storage, src: Span<'_>) -> Result<()>;
 
     /// Returns the address of a range of a storage of the backend.

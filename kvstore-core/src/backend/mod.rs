@@ -35,7 +35,7 @@ pub struct SumJob<'a> {
 /// One optimizer step of a batch. The gradient is the sum of the addends.
 #[derive(Debug)]
 pub struct UpdateJob<'a> {
-    /// The step. Its scalars include those of the key.
+    /// The step, with the scalars for its key.
     pub rule: UpdateRule,
     /// The device whose memory the ranges are in.
     pub device: Device,
@@ -77,7 +77,7 @@ pub enum Measured<'a> {
     /// second sums are 0.
     Gradient,
     /// The values that [`LayerFormula::measure`](crate::optimizer::LayerFormula::measure) returns
-    /// for the weight and the state before the step. The fields are those of [`UpdateJob`].
+    /// for the weight and the state before the step. The fields are as in [`UpdateJob`].
     Step {
         /// The step.
         rule: UpdateRule,
@@ -189,7 +189,7 @@ pub struct RowScatterJob<'a> {
 /// The states of a row-wise rule have one number per row of the weight, except for the master copy.
 #[derive(Debug)]
 pub struct RowUpdateJob<'a> {
-    /// The step. Its scalars include those of the key.
+    /// The step, with the scalars for its key.
     pub rule: UpdateRule,
     /// The device whose memory the ranges are in.
     pub device: Device,
@@ -350,7 +350,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Clips each element to `[low, high]`. NaN stays NaN. A limit that is NaN does not limit. The
     /// limits are rounded to the dtype.
     fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()>;
-    /// Reduces all elements of `src` to the one element of `dst`. Reduces each block of 4096
+    /// Reduces all elements of `src` to the single element of `dst`. Reduces each block of 4096
     /// elements, then folds the blocks in order. Floats are computed in `f64`.
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()>;
     /// Repeats `src` along its axes of length 1. `from` is the shape of `src`, and `to` is that of

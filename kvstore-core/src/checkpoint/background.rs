@@ -165,7 +165,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// - [`Error::Io`] if no thread can be started.
-    /// - Those of [`Snapshot::to_bytes`].
+    /// - The errors of [`Snapshot::to_bytes`].
     pub fn begin(snapshot: &Snapshot, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = CheckpointFile::of_store(snapshot)?;
@@ -218,7 +218,8 @@ impl Checkpoint {
     /// Waits until the file is in place and has reached the disk.
     ///
     /// # Errors
-    /// - Those of [`Snapshot::write`]. The old file is unchanged unless the error says otherwise.
+    /// - The errors of [`Snapshot::write`]. The old file is unchanged unless the error says
+    ///   otherwise.
     /// - [`Error::InvalidArgument`] in a forked child: only the process that began the checkpoint
     ///   can wait.
     pub fn wait(self) -> Result<()> {

@@ -27,7 +27,7 @@ pub(super) fn check_header(json: &[u8]) -> Result<(), String> {
 /// [`check_header`].
 ///
 /// # Errors
-/// - Those of [`check_header`].
+/// - The errors of [`check_header`].
 pub(super) fn check_manifest(json: &str) -> Result<(), String> {
     check(json.as_bytes(), false)
 }

@@ -41,7 +41,7 @@ impl Snapshot {
     /// Reads the contents of a checkpoint file, as [`Snapshot::read`] does.
     ///
     /// # Errors
-    /// - Those of [`Snapshot::read`] except [`Error::Io`].
+    /// - The errors of [`Snapshot::read`] except [`Error::Io`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         read_bytes(backends, bytes, "a checkpoint", Self::read_from)
     }
@@ -106,7 +106,7 @@ impl OptimizerStates {
     /// Reads the contents of a file of optimizer states, as [`OptimizerStates::read`] does.
     ///
     /// # Errors
-    /// - Those of [`OptimizerStates::read`] except [`Error::Io`].
+    /// - The errors of [`OptimizerStates::read`] except [`Error::Io`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         read_bytes(backends, bytes, "a file of optimizer states", Self::read_from)
     }

@@ -38,7 +38,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// - [`Error::Io`] if the file cannot be written. The message names the file.
-    /// - Those of [`Snapshot::to_bytes`].
+    /// - The errors of [`Snapshot::to_bytes`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let file = CheckpointFile::of_store(self)?;
         file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
@@ -61,7 +61,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the snapshot has no optimizer.
-    /// - Those of [`Snapshot::write`].
+    /// - The errors of [`Snapshot::write`].
     pub fn write_optimizer_states(&self, path: impl AsRef<Path>, dump: bool) -> Result<()> {
         let file = CheckpointFile::of_states(self, dump)?;
         file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
@@ -71,7 +71,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the snapshot has no optimizer.
-    /// - Those of [`Snapshot::to_bytes`].
+    /// - The errors of [`Snapshot::to_bytes`].
     pub fn optimizer_states_to_bytes(&self, dump: bool) -> Result<Vec<u8>> {
         CheckpointFile::of_states(self, dump)?.to_bytes()
     }

@@ -57,7 +57,7 @@ pub(crate) fn read_elements(
     Ok(tensor)
 }
 
-/// Converts elements between the byte order of files, little endian, and that of this machine.
+/// Converts elements between the byte order of this machine and little endian, the order of files.
 pub(crate) fn swap_on_big_endian(elements: &mut [u8], dtype: DType) {
     if cfg!(target_endian = "big") {
         elements.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);

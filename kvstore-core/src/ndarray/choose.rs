@@ -33,7 +33,7 @@ impl NDArray {
     /// one column index per row.
     ///
     /// # Errors
-    /// - Those of [`NDArray::choose_elements`]. The matrix is then unchanged.
+    /// - The errors of [`NDArray::choose_elements`]. The matrix is then unchanged.
     pub fn set_one_hot(&self, columns: &Self) -> Result<()> {
         let (dtype, size) = (self.dtype(), self.dtype().size());
         let places = places(&self.tensor(), &columns.tensor())?;

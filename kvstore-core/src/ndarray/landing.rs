@@ -17,7 +17,7 @@ impl NDArray {
     /// at once. The backend then reads the tensor only once.
     ///
     /// # Errors
-    /// - Those of [`NDArray::land`]. Earlier arrays have already changed.
+    /// - The errors of [`NDArray::land`]. Earlier arrays have already changed.
     pub fn land_all<'a>(landing: impl Iterator<Item = (&'a Self, Tensor)>) -> Result<()> {
         let mut landing = landing.peekable();
         while let Some((array, value)) = landing.next() {

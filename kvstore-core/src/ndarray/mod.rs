@@ -201,7 +201,7 @@ impl NDArray {
     /// dtype and device.
     ///
     /// # Errors
-    /// - Those of `change`.
+    /// - The errors of `change`.
     pub(crate) fn modify(&self, change: impl FnOnce(&mut Tensor) -> Result<()>) -> Result<()> {
         if self.view.is_none() {
             return change(&mut *self.cell.lock()?);

@@ -31,7 +31,7 @@ impl Optimizer {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Optimizer::update`].
+    /// - The errors of [`Optimizer::update`].
     pub fn update_rows(
         &self,
         key: &Key,
@@ -66,7 +66,7 @@ impl Optimizer {
     /// array does not change.
     ///
     /// # Errors
-    /// - Those of [`Optimizer::update`].
+    /// - The errors of [`Optimizer::update`].
     pub fn update_array(
         &self,
         key: &Key,

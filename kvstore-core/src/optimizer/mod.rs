@@ -134,7 +134,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the name is unknown.
-    /// - Those of [`Optimizer::set_all`].
+    /// - The errors of [`Optimizer::set_all`].
     pub fn from_options(name: &str, options: &[(String, f64)]) -> Result<Self> {
         let mut optimizer = Self::new(name)?;
         optimizer.set_all(options)?;
@@ -164,7 +164,7 @@ impl Optimizer {
     /// Changes one hyper-parameter.
     ///
     /// # Errors
-    /// - Those of [`Optimizer::with`].
+    /// - The errors of [`Optimizer::with`].
     pub fn set(&mut self, name: &str, value: f64) -> Result<()> {
         let index = self.index_of(name)?;
         if let Some(parameter) = self.parameters().nth(index)
@@ -185,7 +185,7 @@ impl Optimizer {
     /// Changes several hyper-parameters, or none if one is invalid.
     ///
     /// # Errors
-    /// - Those of [`Optimizer::with`].
+    /// - The errors of [`Optimizer::with`].
     /// - [`Error::InvalidArgument`] if two names, such as `lr` and `learning_rate`, mean the same
     ///   hyper-parameter.
     pub fn set_all<N: AsRef<str>>(&mut self, options: &[(N, f64)]) -> Result<()> {

@@ -126,8 +126,8 @@ impl OptimizerState {
         self.all_tensors().map(Tensor::num_bytes).sum()
     }
 
-    /// Checks that the state belongs to the optimizer with this name and to such a weight. An empty
-    /// state fits every optimizer and weight.
+    /// Checks that the state belongs to the optimizer with this name and to a weight of this spec.
+    /// An empty state fits every optimizer and weight.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the state belongs to another optimizer.
@@ -265,8 +265,8 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Prepares the next step of a key, or the first step if `state` is `None`. Changes neither the
-    /// contents of the weight nor those of the state.
+    /// Prepares the next step of a key, or the first step if `state` is `None`. Changes the
+    /// contents of neither the weight nor the state.
     pub(crate) fn new(
         optimizer: &Optimizer,
         key: &Key,

@@ -27,8 +27,8 @@ impl Value {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`Tensor::binary`].
-    /// - Those of [`Value::to_dense`].
+    /// - The errors of [`Tensor::binary`].
+    /// - The errors of [`Value::to_dense`].
     pub fn binary(&self, op: BinaryOp, other: &Self) -> Result<Self> {
         if !op.is_comparison() && self.spec() != other.spec() {
             return Err(Error::operand_mismatch(op.name(), self.spec(), other.spec()));
@@ -63,8 +63,8 @@ impl Value {
     /// Every other result is dense.
     ///
     /// # Errors
-    /// - Those of [`Tensor::binary_scalar`].
-    /// - Those of [`Value::to_dense`].
+    /// - The errors of [`Tensor::binary_scalar`].
+    /// - The errors of [`Value::to_dense`].
     pub fn binary_scalar(&self, op: BinaryOp, number: Scalar, reversed: bool) -> Result<Self> {
         let apply = |tensor: &Tensor| tensor.binary_scalar(op, number, reversed);
         let Self::Rows(rows) = self else { return apply(&self.to_dense()?).map(Self::Dense) };
@@ -81,8 +81,8 @@ impl Value {
     /// Returns the result of `op` for each element. It is row-sparse if `self` is and `op(0)` is 0.
     ///
     /// # Errors
-    /// - Those of [`Tensor::unary`].
-    /// - Those of [`Value::to_dense`].
+    /// - The errors of [`Tensor::unary`].
+    /// - The errors of [`Value::to_dense`].
     pub fn unary(&self, op: UnaryOp) -> Result<Self> {
         self.by_rows(op.keeps_zero(), |tensor| tensor.unary(op))
     }
@@ -91,8 +91,8 @@ impl Value {
     /// contains 0.
     ///
     /// # Errors
-    /// - Those of [`Tensor::clip`].
-    /// - Those of [`Value::to_dense`].
+    /// - The errors of [`Tensor::clip`].
+    /// - The errors of [`Value::to_dense`].
     pub fn clip(&self, low: Scalar, high: Scalar) -> Result<Self> {
         let apply = |tensor: &Tensor| tensor.clip(low, high);
         let keeps_zeros = match self {
@@ -105,7 +105,7 @@ impl Value {
     /// Converts the value to another dtype. A row-sparse value stays row-sparse.
     ///
     /// # Errors
-    /// - Those of [`Tensor::cast`].
+    /// - The errors of [`Tensor::cast`].
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         Ok(match self {
             Self::Dense(tensor) => Self::Dense(tensor.cast(dtype)?),
@@ -116,8 +116,8 @@ impl Value {
     /// Reduces all elements to a tensor of shape `[1]`. Absent rows count as 0.
     ///
     /// # Errors
-    /// - Those of [`Tensor::reduce`].
-    /// - Those of [`Value::to_dense`].
+    /// - The errors of [`Tensor::reduce`].
+    /// - The errors of [`Value::to_dense`].
     pub fn reduce(&self, op: Reduction) -> Result<Tensor> {
         match (self, op) {
             (Self::Rows(rows), Reduction::Sum | Reduction::Norm) => rows.rows().reduce(op),
@@ -160,7 +160,7 @@ impl RowSparse {
     /// Converts the value to another dtype.
     ///
     /// # Errors
-    /// - Those of [`Tensor::cast`].
+    /// - The errors of [`Tensor::cast`].
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         if self.dtype() == dtype {
             return Ok(self.clone());

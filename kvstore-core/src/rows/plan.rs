@@ -23,8 +23,8 @@ pub(crate) struct RowPlan {
 }
 
 impl RowPlan {
-    /// Plans the sum of row-sparse values of one shape. The sum has every row that a value has. Its
-    /// bits are those of the dense sum, in which an absent row counts as `+0.0`.
+    /// Plans the sum of row-sparse values of one shape. The sum has the rows of all values,
+    /// with the same bits as in the dense sum, where an absent row counts as `+0.0`.
     pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
         if let [only] = values {
             let mut rows = 0..;

@@ -216,7 +216,7 @@ pub(crate) fn row_len(shape: &Shape) -> usize {
 /// Checks that these rows and row indices form a value of this shape.
 ///
 /// # Errors
-/// - Those of [`RowSparse::new`], except that the indices may have any order.
+/// - The errors of [`RowSparse::new`], except that the indices may have any order.
 pub(super) fn check(what: &str, shape: &Shape, indices: &[i64], rows: &Tensor) -> Result<()> {
     check_ids(what, shape, indices)?;
     TensorSpec::new(shape.clone(), rows.dtype()).check_addressable(what)?;

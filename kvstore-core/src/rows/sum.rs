@@ -99,7 +99,7 @@ impl RowSparse {
     /// ```
     ///
     /// # Errors
-    /// - Those of [`RowSparse::new`], except that the ids may have any order.
+    /// - The errors of [`RowSparse::new`], except that the ids may have any order.
     pub fn from_ids(shape: impl Into<Shape>, ids: &[i64], rows: Tensor) -> Result<Self> {
         let shape = shape.into();
         check("a row-sparse value", &shape, ids, &rows)?;

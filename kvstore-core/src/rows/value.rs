@@ -52,7 +52,7 @@ impl Value {
         }
     }
 
-    /// Returns the stored elements: all, or those of the rows of a row-sparse value.
+    /// Returns the stored elements: all elements, or only the rows of a row-sparse value.
     pub(crate) fn memory(&self) -> &Tensor {
         match self {
             Self::Dense(tensor) => tensor,
@@ -71,7 +71,7 @@ impl Value {
     /// Converts the value to a dense one in place, and returns it for writing.
     ///
     /// # Errors
-    /// - Those of [`Value::to_dense`].
+    /// - The errors of [`Value::to_dense`].
     pub(crate) fn make_dense(&mut self) -> Result<&mut Tensor> {
         if let Self::Rows(rows) = self {
             *self = Self::Dense(rows.to_dense()?);

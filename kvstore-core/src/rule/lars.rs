@@ -75,8 +75,8 @@ pub(super) const fn lars<R: From<Lars> + From<LarsMomentum> + From<Sgd> + From<S
     }
 }
 
-/// Returns the learning rate divided by that of the key's last update, and stores it for the next
-/// update. Returns 1 if the last learning rate was 0, or if there has been no update.
+/// Returns the learning rate divided by the learning rate of the key's last update, and stores it
+/// for the next update. Returns 1 if the last learning rate was 0, or if there has been no update.
 fn correction(update: &mut KeyUpdate<'_>, is_on: bool) -> f64 {
     // The stored number is 1 before the first update, then the negated learning rate.
     let last = -*update.momentum_product;

@@ -7,7 +7,7 @@ use super::{Rule, UpdateRule};
 ///
 /// A backend first calls [`LayerFormula::measure`] for every element and sums the squares, as
 /// [`norm`](crate::norm) describes. [`LayerFormula::with_norms`] then folds the norms into the
-/// scalars, and the step runs like that of any other formula. The first pass only reads, so its
+/// scalars, and the step runs as for any other formula. The first pass only reads, so its
 /// failure changes nothing. The price is that the new state is computed twice.
 pub trait LayerFormula<const N: usize>: Rule<N> {
     /// Returns the two numbers of an element that the two norms are computed from.

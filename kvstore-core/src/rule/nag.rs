@@ -11,7 +11,7 @@ use super::step::{Real, Step, scalars};
 /// - `w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))`
 /// - `m = m - lr * (q + wd * w')`
 ///
-/// Without momentum, the step is that of `sgd`.
+/// Without momentum, it is the same as `sgd`.
 ///
 /// Source: the operator `nag_mom_update` of Apache `MXNet` 1.9.
 pub(super) const fn nag<R: From<Sgd> + From<Nag>>() -> Definition<R> {
@@ -42,7 +42,7 @@ pub(super) const fn nag<R: From<Sgd> + From<Nag>>() -> Definition<R> {
 /// - `m = momentum * m + r`
 /// - `w = w - lr * (r + momentum * m)`
 ///
-/// Without momentum, the step is that of `sgd`.
+/// Without momentum, it is the same as `sgd`.
 ///
 /// Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum
 /// in deep learning", 2013.

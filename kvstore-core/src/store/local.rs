@@ -167,7 +167,7 @@ impl LocalStore {
     ///
     /// Calls `complete` after the norms have been measured and before any value changes, with the
     /// sums of the parts' blocks in the order in which the keys were initialised. It replaces each
-    /// key's sums by those of all blocks of the larger value, in order. A part must begin at a
+    /// key's sums with the sums of all blocks of the larger value, in order. A part must begin at a
     /// multiple of [`norm::BLOCK`](crate::norm::BLOCK) elements. `complete` is not called if no
     /// step needs norms.
     ///

@@ -13,7 +13,7 @@ impl Push<'_> {
     /// Converts row-sparse values to dense ones if their key also has dense values. `row_use`
     /// decides what happens to the values of keys whose values are all row-sparse.
     ///
-    /// Returns the values that replace those of the call, or `None` if no value is row-sparse.
+    /// Returns the values that replace the values of the call, or `None` if no value is row-sparse.
     pub(crate) fn merge_rows(
         &mut self,
         backends: &Backends,

@@ -77,7 +77,7 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// initialised.
     ///
     /// # Errors
-    /// - Those of [`KvStore::init`]. A key that is already initialised is an error only with
+    /// - The errors of [`KvStore::init`]. A key that is already initialised is an error only with
     ///   [`OnExisting::Reject`].
     fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()>;
 
@@ -117,7 +117,7 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// Returns the newest value of each key, in the order of `keys`.
     ///
     /// # Errors
-    /// - Those of [`KvStore::pull_into`].
+    /// - The errors of [`KvStore::pull_into`].
     fn pull(&self, keys: &[Key], priority: i32) -> Result<Vec<Tensor>> {
         let mut pulled = fallible::with_capacity(keys.len())?;
         self.pull_into(keys, priority, &mut pulled)?;
@@ -165,7 +165,7 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// this.
     ///
     /// # Errors
-    /// - Those of [`KvStore::keys`].
+    /// - The errors of [`KvStore::keys`].
     fn stats(&self) -> Result<Vec<KeyStats>>;
 
     /// Returns whether the key is initialised.
@@ -261,8 +261,8 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     ///   call.
     fn snapshot(&self) -> Result<Snapshot>;
 
-    /// Replaces the contents of the store by those of the snapshot. The next steps give the same
-    /// bits that they would have given when the snapshot was taken.
+    /// Replaces the contents of the store with the snapshot. The next steps give the same bits that
+    /// they would have given when the snapshot was taken.
     ///
     /// The snapshot may come from another store or from a file.
     ///

@@ -25,7 +25,7 @@ pub struct BlockSums {
     pub blocks: Vec<[f64; 2]>,
 }
 
-/// Replaces the block sums of parts by those of the complete values; see
+/// Replaces the block sums of parts with the block sums of the complete values; see
 /// [`LocalStore::push_parts`](crate::LocalStore::push_parts).
 pub type CompleteSums<'a> = dyn FnMut(&mut [BlockSums]) -> Result<()> + 'a;
 
@@ -68,7 +68,7 @@ impl NormSums {
         let mut rest = spans;
         let mut sums = self.indices.iter().zip(&mut self.sums).peekable();
         for (index, key) in keys.iter().enumerate() {
-            // `spans` has the addends of every key, so those of keys without norms are skipped.
+            // `spans` has the addends of every key. Skips the addends of keys without norms.
             let addends = take(&mut rest, num_addends(key))?;
             if let Some((_, sums)) = sums.next_if(|(needed_by, _)| **needed_by == index) {
                 jobs.push(key.measure_job(addends, &mut sums.blocks)?);
@@ -89,9 +89,9 @@ impl NormSums {
 impl Push<'_> {
     /// Scales the sums so that the norm over the sums of all keys is at most `bound`.
     ///
-    /// Returns the values that replace those of the call, or `None` if the norm is already small
-    /// enough. The first value of each key is then its scaled sum. Row-sparse values must be summed
-    /// before.
+    /// Returns the values that replace the values of the call, or `None` if the norm is already
+    /// small enough. The first value of each key is then its scaled sum. Row-sparse values
+    /// must be summed before.
     ///
     /// A norm that is NaN or infinite does not clip. This includes a norm above 1.3e154, because
     /// its square is infinite in `f64`.
@@ -118,7 +118,7 @@ impl Push<'_> {
     }
 
     /// Returns the Euclidean norm over the sums of all keys, in the order of initialisation. Rows
-    /// that a value does not contain count as zeros, so the norm has the same bits as that of the
+    /// that a value does not contain count as zeros, so the norm has the same bits as for the
     /// dense values.
     fn global_norm(&self) -> Result<f64> {
         let mut spans = fallible::with_capacity(self.num_values())?;

@@ -28,7 +28,7 @@ pub(crate) enum RowUse {
 
 impl Policy {
     /// Returns what to do with row-sparse values. If the push is clipped, their sum is needed
-    /// before the step, because the norm is that of the sums.
+    /// before the step, because the norm is computed from the sums.
     pub(crate) fn row_use(&self, is_clipped: bool) -> RowUse {
         match self {
             Self::Assign => RowUse::Sum,

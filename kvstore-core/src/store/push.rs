@@ -70,8 +70,8 @@ enum PreparedChange {
     Step(Pending, RunId),
 }
 
-/// The values that replace those of the call, with one field per conversion. A field is `None` if
-/// its conversion changed nothing.
+/// The values that replace the values of a call, with one field per conversion. A field is `None`
+/// if its conversion changed nothing.
 #[derive(Default)]
 pub(crate) struct ReplacedValues {
     moved: Option<Vec<Value>>,
@@ -105,7 +105,7 @@ impl<'a> KeyPush<'a> {
         self.pushed.iter().filter_map(|pushed| values.get(pushed.position))
     }
 
-    /// Returns the elements of each value. For a row-sparse value, those of its rows.
+    /// Returns the elements of each value, or of the rows of a row-sparse value.
     fn tensors(&self) -> impl Iterator<Item = &'a Tensor> + use<'a> {
         self.values().map(Value::memory)
     }
@@ -524,8 +524,8 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Plans the steps of the keys with row-sparse values. Plans those of all keys if the optimizer
-    /// is row-wise. Returns the number of plans.
+    /// Plans the steps of the keys with row-sparse values, or of all keys if the optimizer is
+    /// row-wise. Returns the number of plans.
     fn plan_rows(&mut self, running: &ActiveOptimizer, is_compressed: bool) -> Result<usize> {
         let is_rowwise = running.optimizer.is_rowwise();
         let mut num_plans = 0;

@@ -91,8 +91,8 @@ impl Snapshot {
         Ok(Self::new(self.store_name(), settings, copies))
     }
 
-    /// Returns the snapshot without its settings and states: that of a store with the same values
-    /// and no optimizer.
+    /// Returns the snapshot without its settings and states, like the snapshot of a store with the
+    /// same values and no optimizer.
     ///
     /// # Errors
     /// - [`Error::OutOfMemory`] if there is not enough memory.
@@ -131,7 +131,7 @@ impl Snapshot {
     }
 
     /// Returns the snapshot with another store name, compression and residuals. `residuals` has
-    /// those of each key.
+    /// an entry for each key.
     ///
     /// # Errors
     /// - [`Error::OutOfMemory`] if there is not enough memory.

@@ -152,8 +152,8 @@ impl Snapshot {
     }
 
     /// Returns the keys that only one of the snapshots has, or whose value, state or residuals
-    /// differ in at least one bit. The order is that of initialisation: first the keys of `self`,
-    /// then those that only `other` has.
+    /// differ in at least one bit. They are in the order of initialisation: first the keys of
+    /// `self`, then the keys that only `other` has.
     ///
     /// The call does not read memory that the snapshots share.
     ///
@@ -186,7 +186,7 @@ impl Snapshot {
     /// Updaters are equal if they are the same object. The names of the stores are not compared.
     ///
     /// # Errors
-    /// - Those of [`Snapshot::changed_keys`].
+    /// - The errors of [`Snapshot::changed_keys`].
     pub fn is_identical(&self, other: &Self) -> Result<bool> {
         Ok(self.0.settings == other.0.settings
             && self.keys().eq(other.keys())

@@ -227,7 +227,7 @@ impl Table {
     /// # Errors
     /// - [`Error::KeyNotFound`] if a key is not in the table.
     /// - [`Error::Poisoned`] if an earlier update of a key panicked.
-    /// - Those of [`OptimizerState::check`].
+    /// - The errors of [`OptimizerState::check`].
     pub(crate) fn set_states(
         &self,
         states: BTreeMap<Key, OptimizerState>,

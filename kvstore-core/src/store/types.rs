@@ -34,8 +34,8 @@ pub struct KeyStats {
     pub spec: TensorSpec,
     /// The device that holds the stored value.
     pub device: Device,
-    /// The number of bytes of the stored value. For a row-sparse value, those of its rows and row
-    /// indices.
+    /// The number of bytes of the stored value, or of the rows and row indices of a row-sparse
+    /// value.
     pub value_bytes: usize,
     /// The number of pushes that have changed the key since it was initialised.
     pub num_pushes: u64,

@@ -118,7 +118,7 @@ impl Tensor {
     /// An error of `check` cancels the product.
     ///
     /// # Errors
-    /// - Those of [`Tensor::dot`].
+    /// - The errors of [`Tensor::dot`].
     /// - The error of `check`.
     pub fn dot_checked(&self, other: &Self, check: &Check<'_>) -> Result<Self> {
         let (size, shape) = product_size(self, other)?;

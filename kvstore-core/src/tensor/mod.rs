@@ -60,7 +60,7 @@ impl Tensor {
     /// Returns a tensor with every element set to `value`.
     ///
     /// # Errors
-    /// - Those of [`Tensor::allocate`].
+    /// - The errors of [`Tensor::allocate`].
     pub fn full(
         backends: &Backends,
         device: Device,
@@ -75,7 +75,7 @@ impl Tensor {
     /// Returns a tensor with these elements in row-major order.
     ///
     /// # Errors
-    /// - Those of [`Tensor::allocate`].
+    /// - The errors of [`Tensor::allocate`].
     /// - [`Error::LengthMismatch`] if the shape needs another number of elements.
     pub fn from_slice<T: Element>(
         backends: &Backends,
@@ -98,7 +98,7 @@ impl Tensor {
     /// elements may be in memory that can be borrowed for a short time only.
     ///
     /// # Errors
-    /// - Those of [`Tensor::allocate`].
+    /// - The errors of [`Tensor::allocate`].
     /// - [`Error::LengthMismatch`] if the shape needs another number of elements.
     /// - [`Error::LengthMismatch`] if a piece does not have as many elements as its range.
     /// - [`Error::InvalidArgument`] if `get` does not call the function.
@@ -141,7 +141,7 @@ impl Tensor {
     /// Returns a tensor with these bytes: row-major elements in the machine's byte order.
     ///
     /// # Errors
-    /// - Those of [`Tensor::allocate`].
+    /// - The errors of [`Tensor::allocate`].
     /// - [`Error::LengthMismatch`] if the spec needs another number of bytes.
     pub fn from_bytes(
         backends: &Backends,
@@ -155,7 +155,7 @@ impl Tensor {
     /// Returns a tensor with the bytes of these parts in order, like [`Tensor::from_bytes`].
     ///
     /// # Errors
-    /// - Those of [`Tensor::from_bytes`].
+    /// - The errors of [`Tensor::from_bytes`].
     /// - [`Error::InvalidArgument`] if a part does not have a whole number of elements.
     pub fn from_parts(
         backends: &Backends,
@@ -543,7 +543,7 @@ impl fmt::Debug for Tensor {
 /// # Errors
 /// - [`Error::InvalidArgument`] if the range is empty or too long, or `repeat` is 0.
 /// - [`Error::InvalidArgument`] if `step` is 0 or a number is not finite.
-/// - Those of [`Tensor::allocate`].
+/// - The errors of [`Tensor::allocate`].
 pub fn arange(backends: &Backends, device: Device, dtype: DType, range: &Range) -> Result<Tensor> {
     let num_steps = range.num_steps()?;
     let num_elements = num_steps

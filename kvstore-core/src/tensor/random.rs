@@ -35,7 +35,7 @@ impl Generator {
     /// # Errors
     /// - [`Error::InvalidArgument`] if the dtype is an integer dtype.
     /// - [`Error::InvalidArgument`] if the parameters of the distribution are not valid.
-    /// - Those of [`Tensor::allocate`].
+    /// - The errors of [`Tensor::allocate`].
     pub fn tensor(
         &mut self,
         backends: &Backends,

@@ -1,5 +1,5 @@
-//! Operations without a kernel. The host's backend runs them on copies, so the bits are those of
-//! the host.
+//! Operations without a kernel. The host's backend runs them on copies, so the bits are
+//! the same as on the host.
 
 use std::sync::Arc;
 

@@ -56,7 +56,7 @@ impl CudaBackend {
     /// last GPUs are not used.
     ///
     /// # Errors
-    /// - Those of [`CudaBackend::new`].
+    /// - The errors of [`CudaBackend::new`].
     pub fn with_devices(
         host: Arc<dyn Backend>,
         num_devices: Option<usize>,

@@ -66,7 +66,7 @@ fn structs_have_the_same_layout_as_in_c() {
         offset_of!(UpdateJob, count),
     ];
     assert_eq!(layout::<13>("kv_update_layout"), expected.map(|number| number as u64));
-    // The argument of the kernel is the same as that of sums.
+    // The kernel takes the same argument as the kernel of sums.
     assert_eq!(layout::<12>("kv_fan_layout")[7], size_of::<Args>() as u64);
 }
 

@@ -46,7 +46,7 @@ pub(super) fn find(names: &[String], launcher: Launcher) -> Result<OpenLibrary> 
         [] => usual_names(launcher.family),
         names => names.iter().map(String::as_str).collect(),
     };
-    // A library that is already open is the one that the program uses.
+    // If a library is already open, the program uses it.
     if let Some(found) = names.iter().find_map(|name| open(name, RTLD_NOLOAD).ok()) {
         return Ok(found);
     }

@@ -30,7 +30,7 @@ use process::Process;
 #[derive(Clone, Debug)]
 pub struct MpiOptions {
     /// The names or paths of libraries, in the order to try them. If the list is empty, the usual
-    /// names are tried, first those of the launcher's MPI.
+    /// names are tried, first the names for the launcher's MPI.
     pub libraries: Vec<String>,
     /// The maximum length of a message in bytes, up to 2 147 483 647. Longer messages are sent in
     /// pieces. It must be the same on all ranks.

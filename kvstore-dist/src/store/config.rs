@@ -163,7 +163,7 @@ impl Terms {
     ///
     /// # Errors
     /// - [`Error::Internal`] if the text does not have the format of [`Terms::to_text`].
-    /// - Those of [`Compression::new`] and [`Optimizer::from_json`].
+    /// - The errors of [`Compression::new`] and [`Optimizer::from_json`].
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let strange = || Error::Internal(format!("a configuration of another version: {text}"));
         // The policy is last, so that its JSON may contain line breaks.

@@ -174,7 +174,7 @@ impl Group {
     /// Queues an action of this rank alone.
     ///
     /// # Errors
-    /// - Those of [`Group::call`].
+    /// - The errors of [`Group::call`].
     pub(crate) fn run_locally(
         &self,
         stores: &Arc<Stores>,

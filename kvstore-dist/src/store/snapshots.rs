@@ -1,5 +1,5 @@
-//! Snapshots: collects the contents of all ranks into the snapshot of a single store, and
-//! distributes such a snapshot among the ranks.
+//! Snapshots: collects the contents of all ranks into one snapshot, as of a single store, and
+//! distributes it among the ranks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -164,7 +164,7 @@ impl Stores {
         config.agree()
     }
 
-    /// Sets the optimizer states of keys. The states are those of complete values.
+    /// Sets the optimizer states of keys. Each state belongs to a complete value.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if `optimizer` is `None` and the store has no optimizer.

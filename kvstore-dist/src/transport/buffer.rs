@@ -179,7 +179,7 @@ impl Slices {
     ///
     /// # Errors
     /// - [`Error::LengthMismatch`] if the lengths do not add up to the size of the tensor.
-    /// - Those of [`Buffer::of_tensor`].
+    /// - The errors of [`Buffer::of_tensor`].
     pub fn of_tensor(tensor: Tensor, counts: &[usize]) -> Result<Self> {
         let buffer = Buffer::of_tensor(tensor)?;
         let (expected, ends) = (counts.iter().sum(), ends(counts));

@@ -11,7 +11,7 @@ mod table;
 
 pub(crate) use table::HandleTable;
 
-/// The synchronization types of the table. In the models, they are those of loom.
+/// The synchronization types of the table. The models use the types of loom instead.
 mod sync {
     pub(super) use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 }

@@ -112,7 +112,7 @@ class Optimizer:
 
     @property
     def learning_rate(self) -> Any:
-        """The current learning rate: that of the schedule if there is one."""
+        """The current learning rate, from the schedule if there is one."""
         return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
 
     def set_learning_rate(self, lr: float) -> None:

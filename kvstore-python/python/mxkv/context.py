@@ -87,7 +87,7 @@ def gpu(device_id: int = 0) -> Context:
 
 
 def current_context() -> Context:
-    """Returns the default device: that of the innermost ``with`` statement, or ``cpu(0)``."""
+    """Returns the device of the innermost ``with`` statement, or ``cpu(0)``."""
     entered = _entered()
     return entered[-1] if entered else cpu()
 

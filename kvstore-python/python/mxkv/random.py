@@ -39,8 +39,7 @@ def uniform(
 ) -> NDArray:
     """Returns uniform random numbers from ``[low, high)``. Writes them to ``out`` if given.
 
-    The default shape is ``(1,)``. If ``out`` is given, shape, dtype and device must be those of
-    ``out``.
+    The default shape is ``(1,)``. If ``out`` is given, shape, dtype and device must match it.
 
     >>> uniform(2, 3, shape=(2, 2)).shape
     (2, 2)

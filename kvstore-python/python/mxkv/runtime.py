@@ -90,7 +90,7 @@ def set_memory_limit(num_bytes: int | None) -> None:
 
 
 def device_memory() -> list[DeviceMemory]:
-    """Returns the memory of the host, then that of every GPU."""
+    """Returns the memory of the host, then the memory of every GPU."""
     return [
         DeviceMemory(Context(kind, number), live, total)
         for kind, number, live, total in _native.device_memory()

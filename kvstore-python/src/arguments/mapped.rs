@@ -21,8 +21,8 @@ pub(crate) fn is_map(keys: &Bound<'_, PyAny>) -> bool {
     !is_usual && keys.is_instance_of::<PyMapping>()
 }
 
-/// Returns keys and arrays: those of the mapping if `keys` is one and `arrays` is `None`, otherwise
-/// the arguments unchanged.
+/// Returns the keys and arrays of a mapping if `keys` is one and `arrays` is `None`. Otherwise
+/// returns the arguments unchanged.
 ///
 /// # Errors
 /// - A `TypeError` if `keys` is a mapping and `arrays` is given.

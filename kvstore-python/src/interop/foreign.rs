@@ -63,7 +63,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
 /// Returns the array as [`block`] does, if it is writable.
 ///
 /// # Errors
-/// - Those of [`block`].
+/// - The errors of [`block`].
 /// - `InvalidArgument` if the memory is read-only.
 /// - `InvalidArgument` if elements overlap in memory.
 pub(crate) fn writable(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {

@@ -27,7 +27,7 @@ pub(crate) fn consumer(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Que
 /// work.
 ///
 /// # Errors
-/// - Those of [`consumer`].
+/// - The errors of [`consumer`].
 pub(crate) fn producer(stream: &Bound<'_, PyAny>) -> PyResult<Option<Queue>> {
     if stream.is_none() { Ok(None) } else { queue(number(stream)?).map(Some) }
 }

@@ -34,8 +34,8 @@ pub(crate) fn is_replaceable(py: Python<'_>, raised: &PyErr) -> bool {
     raised.is_instance_of::<PyException>(py) && !raised.is_instance_of::<PyMemoryError>(py)
 }
 
-/// Returns the exception to raise instead of `raised`: that of `make`, or `raised` itself if it
-/// [must be passed on](is_replaceable).
+/// Returns the exception to raise instead of `raised`: the result of `make`, or `raised` itself if
+/// it [must be passed on](is_replaceable).
 pub(crate) fn replaced(
     py: Python<'_>,
     raised: impl Into<PyErr>,

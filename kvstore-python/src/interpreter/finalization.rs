@@ -29,7 +29,7 @@ type Call = unsafe extern "C-unwind" fn(
 /// A thread that acquires the GIL after the interpreter has ended does not return. Up to Python
 /// 3.13, the interpreter terminates such a thread with `pthread_exit`, which unwinds its stack. Our
 /// frames must not be unwound, because their destructors would release a GIL that no thread holds.
-/// So this function parks such a thread until the process ends, as Python does from 3.14 on.
+/// So this function parks the thread until the process ends, as Python does from 3.14 on.
 pub(crate) fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,

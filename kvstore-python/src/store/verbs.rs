@@ -460,7 +460,7 @@ impl PyStore {
         self.detached(py, kvstore::Store::snapshot).map(PySnapshot::from)
     }
 
-    /// Replaces the contents of the store with those of the snapshot.
+    /// Replaces the contents of the store with the snapshot.
     fn rollback(&self, py: Python<'_>, snapshot: &Bound<'_, PySnapshot>) -> PyResult<()> {
         let snapshot = snapshot.get().snapshot();
         self.detached(py, |store| store.rollback(snapshot))
@@ -482,7 +482,7 @@ impl PyStore {
         PyCheckpoint::new(py, checkpoint)
     }
 
-    /// Replaces the contents of the store with those of a checkpoint file.
+    /// Replaces the contents of the store with a checkpoint file.
     fn restore(&self, py: Python<'_>, fname: PathBuf) -> PyResult<()> {
         self.detached(py, |store| store.restore(fname))
     }

@@ -163,7 +163,7 @@ pub fn case<T: Send + 'static, R, E>(
 /// once with all that follow. `test` is the name of the calling test.
 ///
 /// # Panics
-/// - Those of [`run_cases_by`].
+/// - The errors of [`run_cases_by`].
 pub fn run_cases<E: Display + Send>(
     test: &str,
     cases: Vec<Case<E>>,

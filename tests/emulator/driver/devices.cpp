@@ -5,7 +5,7 @@
 
 static const int VERSION = 12040;
 
-// Returns whether a number is that of a device.
+// Returns whether a device has this number.
 static bool is_device(const Driver &driver, int device) {
     return device >= 0 && device < driver.num_devices;
 }

@@ -35,7 +35,7 @@ static void check_margins_of(const Block &block, const char *after) {
 
 static void check_gone(const Block &block, const char *after) {
     check_margins_of(block, after);
-    // Every byte equals the one before it.
+    // Every byte equals the byte before it.
     if (block.bytes[0] == GONE && memcmp(block.bytes, block.bytes + 1, block.size - 1) == 0) return;
     for (size_t n = 0; n < block.size; n++)
         if (block.bytes[n] != GONE)

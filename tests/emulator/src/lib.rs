@@ -31,7 +31,7 @@ pub fn load() -> Result<(), String> {
 /// Sets the seed of the order of work. With the same seed, the same calls run in the same order.
 ///
 /// # Errors
-/// - Those of [`load`].
+/// - The errors of [`load`].
 pub fn seed(seed: u64) -> Result<(), String> {
     let name = b"kv_emulated_seed";
     // SAFETY: the library has a function of this name and type.
@@ -46,7 +46,7 @@ pub fn seed(seed: u64) -> Result<(), String> {
 /// `cuMemAlloc_v2:3+` the fourth and all later ones. An empty string ends all failures.
 ///
 /// # Errors
-/// - Those of [`load`].
+/// - The errors of [`load`].
 pub fn fail(what: &str) -> Result<(), String> {
     let text = CString::new(what).map_err(|error| error.to_string())?;
     let name = b"kv_emulated_fail";

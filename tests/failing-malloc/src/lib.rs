@@ -110,7 +110,7 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 /// `calloc` of C.
 ///
 /// # Safety
-/// - Those of [`malloc`].
+/// - The errors of [`malloc`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     if fails(count.saturating_mul(size)) { null_mut() } else { __libc_calloc(count, size) }

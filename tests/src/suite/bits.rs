@@ -263,7 +263,7 @@ fn name(place: &Place) -> String {
     format!("store `{}` with {} threads", place.store, place.num_threads)
 }
 
-/// Sums equal those of the model, with and without an updater.
+/// Sums equal the sums of the model, with and without an updater.
 ///
 /// Exhaustive: dtypes x 1 to 17 values x short lengths x places x manners. Sampled: lengths around
 /// a block with 1 to 17 values, and long ones with two numbers of values for each dtype and length,
@@ -418,7 +418,7 @@ fn check_cut(
         UpdateKind::Optimizer(optimizer) => match optimizer.name() {
             // Noise depends on the key and on the position of the element.
             "sgld" => 1,
-            // Norms are those of the complete value.
+            // Norms are over the complete value.
             "lars" | "lamb" => return 0,
             _ => 2,
         },

@@ -54,7 +54,7 @@ fn optimizer(name: &str, options: &[(&str, f64)]) -> Optimizer {
 }
 
 /// Several threads push all keys while others pull them in one call, and hold the pulled arrays.
-/// Each value is the state after some number of pushes, and never earlier than the one before.
+/// Each value is the state after some number of pushes, and no older than the value before it.
 fn readers_never_see_older_states(store: &Store, num_pushers: usize, push: fn(&Store, usize)) {
     const ROUNDS: usize = 12;
     init_states(store);

@@ -296,7 +296,8 @@ fn check_lazy(store: &dyn KvStore, optimizer: &Optimizer, spec: &Spec) {
     assert_eq!(stats[0].num_pushes, stats[1].num_pushes);
 }
 
-/// Pulled rows are those of the dense value: unique, ascending, with rows of zeros.
+/// Pulled rows equal the rows of the dense value. Indices are unique and ascending, and rows that
+/// the value lacks are zeros.
 pub fn pulled_rows_equal_the_rows_of_the_dense_value(create: Create<'_>) {
     for (seed, shape) in (0..).zip(shapes()) {
         for dtype in dtypes_of(&shape) {

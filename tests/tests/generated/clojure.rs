@@ -10,8 +10,8 @@ const HEAD: &str = ";; Generated from kvstore-core/src/rule by `make kernels`. D
 (ns dev.kvstore.impl.optimizers
   \"The constructors of `org.apache.clojure-mxnet.optimizer` as data.
 
-    constructors  a vector of maps: the symbol of the function, that of the method of `Optimizer` that it
-                  calls, its title and its documentation\")
+    constructors  a vector of maps: the symbol of the function, the symbol of the method of `Optimizer`
+                  that it calls, its title and its documentation\")
 
 (set! *warn-on-reflection* true)
 

@@ -114,7 +114,7 @@ fn section(optimizer: &Optimizer, formulas: &[Formula], shared: &[Parameter]) ->
     text + "\n" + &filled("", &line)
 }
 
-/// Returns a hyper-parameter with its default, and that of the JVM if it differs.
+/// Returns a hyper-parameter with its default, and its default on the JVM if that differs.
 fn default_of(parameter: &Parameter, on_jvm: &[(&str, f64)]) -> String {
     let mut text = format!("`{}` {}", parameter.name, default(parameter));
     if let Some((_, other)) = on_jvm.iter().find(|(name, _)| *name == parameter.name) {

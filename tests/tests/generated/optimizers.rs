@@ -39,7 +39,7 @@ impl Optimizer {
         shown.map(of).collect()
     }
 
-    /// Returns the names of its formulas: those of `R: From<..> + From<..>`.
+    /// Returns the names of its formulas, from `R: From<..> + From<..>`.
     pub(crate) fn formulas(&self) -> Vec<String> {
         let rule = self.function.sig.generics.type_params().next();
         let rule = rule.unwrap_or_else(|| panic!("{}: no rule", self.definition.name));

@@ -275,7 +275,7 @@ impl<'a, A: Real> Rows<'a, A> {
                     *sum += number * number;
                 }
             }
-            // Blocks and columns are those of `norm`, so that every backend adds in the same order.
+            // Uses the blocks and columns of `norm`, so that every backend adds in the same order.
             let end = part.column + gradients.len();
             if end.is_multiple_of(BLOCK) || end == row_len {
                 blocks.push(add_in_pairs(columns));

@@ -211,7 +211,7 @@ struct Copy<'a> {
 
 impl Split for Copy<'_> {
     fn len(&self) -> usize {
-        // Counts words of four bytes, so that pieces have about the same size as those of elements.
+        // Counts words of four bytes, so that pieces are about as large as pieces of elements.
         self.dst.len() / 4
     }
 

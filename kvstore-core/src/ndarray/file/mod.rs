@@ -143,7 +143,7 @@ impl ArrayList {
     /// Reads the contents of a file, as [`ArrayList::read`] does.
     ///
     /// # Errors
-    /// - Those of [`ArrayList::read`] except [`Error::Io`].
+    /// - The errors of [`ArrayList::read`] except [`Error::Io`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
         let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
         Self::read_from(backends, &mut Input::of_bytes(&mut reader, num_bytes, CONTENT))
@@ -191,7 +191,7 @@ impl NDArray {
     /// Returns the array that [`NDArray::serialize`] or MXNet's function of this name serialized.
     ///
     /// # Errors
-    /// - Those of [`ArrayList::read`] except [`Error::Io`].
+    /// - The errors of [`ArrayList::read`] except [`Error::Io`].
     /// - [`Error::Corrupt`] if there are trailing bytes.
     /// - [`Error::Corrupt`] if the bytes begin with four zero bytes. In an old file, these are an
     ///   array without a shape. Without a file, they are ambiguous.

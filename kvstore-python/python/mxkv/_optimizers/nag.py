@@ -21,7 +21,7 @@ class NAG(Named):
     - ``w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))``
     - ``m = m - lr * (q + wd * w')``
 
-    Without momentum, the step is that of ``sgd``.
+    Without momentum, it is the same as ``sgd``.
 
     Source: the operator ``nag_mom_update`` of Apache MXNet 1.9.
 

@@ -20,7 +20,7 @@ class Nesterov(Named):
     - ``m = momentum * m + r``
     - ``w = w - lr * (r + momentum * m)``
 
-    Without momentum, the step is that of ``sgd``.
+    Without momentum, it is the same as ``sgd``.
 
     Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum
     in deep learning", 2013.

@@ -173,8 +173,8 @@ public final class Checkpoint extends CompletableFuture<Void> {
     }
 
     /**
-     * Marks the failure as seen if {@code delivered} contains it. Other exceptions, such as the one
-     * of a cancelled future, do not.
+     * Marks the failure as seen if {@code delivered} contains it. The exception of a cancelled
+     * future, for example, does not.
      */
     private void report(Exception delivered) {
         if (failure != null && delivered.getCause() == failure) {

@@ -62,7 +62,7 @@ public sealed interface LinearAlgebra permits NDArray {
     /**
      * Sets one element of each row of this matrix to one and all other elements to zero.
      *
-     * @param columns the column index of the one, for each row
+     * @param columns for each row, the column index of the element that is set to one
      * @return this array
      * @throws KVStoreException see {@link #chooseElements}
      */

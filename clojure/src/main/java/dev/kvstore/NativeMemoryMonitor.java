@@ -19,8 +19,8 @@ final class NativeMemoryMonitor implements NativeMemoryMXBean {
             ManagementFactory.getPlatformMBeanServer()
                     .registerMBean(new NativeMemoryMonitor(), new ObjectName(NAME));
         } catch (InstanceAlreadyExistsException done) {
-            // The registered bean reports the same memory, or that of the library in another class
-            // loader.
+            // The registered bean reports the same memory, or the memory of the library in another
+            // class loader.
         } catch (JMException exception) {
             throw new KVStoreException(
                     KVStoreException.Code.INTERNAL, "MXBean " + NAME + ": " + exception);

@@ -29,7 +29,7 @@ import java.util.function.LongConsumer;
  *
  * <p>{@link #sgd}, {@link #dcasgd}, {@link #nag}, {@link #adaDelta}, {@link #rmsProp},
  * {@link #adaGrad}, {@link #adam} and {@link #sgld} have the formulas and defaults of MXNet's
- * optimizers for the JVM. The others have those of MXNet's Python package or of a paper; the
+ * optimizers for the JVM. The others follow MXNet's Python package or a paper; the
  * documentation of each names its source. {@link #of} uses the same defaults as the Rust and Python
  * bindings.
  */

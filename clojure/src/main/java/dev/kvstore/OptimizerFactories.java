@@ -38,7 +38,7 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <li>{@code m = m - lr * (q + wd * w')}
      * </ul>
      *
-     * <p>Without momentum, the step is that of {@code sgd}.
+     * <p>Without momentum, it is the same as {@code sgd}.
      *
      * <p>Source: the operator {@code nag_mom_update} of Apache MXNet 1.9.
      *
@@ -60,7 +60,7 @@ abstract sealed class OptimizerFactories extends OptimizerOptions permits Optimi
      * <li>{@code w = w - lr * (r + momentum * m)}
      * </ul>
      *
-     * <p>Without momentum, the step is that of {@code sgd}.
+     * <p>Without momentum, it is the same as {@code sgd}.
      *
      * <p>Source: Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and
      * momentum in deep learning", 2013.

@@ -5,8 +5,8 @@ import java.util.Objects;
 import java.util.stream.Collectors;
 
 /**
- * The dimensions of an {@link NDArray}, outermost first. A shape without dimensions is that of a
- * scalar.
+ * The dimensions of an {@link NDArray}, outermost first. A scalar has no
+ * dimensions.
  */
 public final class Shape {
     private final long[] dimensions;

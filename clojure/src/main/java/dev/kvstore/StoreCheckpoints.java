@@ -28,7 +28,7 @@ public sealed interface StoreCheckpoints permits KVStore {
     }
 
     /**
-     * Replaces the contents of the store by those of the snapshot. The next steps give the same
+     * Replaces the contents of the store with the snapshot. The next steps give the same
      * bits that they would have given when the snapshot was taken. Keys that were initialized since
      * then are removed. Copies no values.
      *
@@ -78,7 +78,7 @@ public sealed interface StoreCheckpoints permits KVStore {
     }
 
     /**
-     * Replaces the contents of the store by those of a checkpoint file. The next steps give the
+     * Replaces the contents of the store with a checkpoint file. The next steps give the
      * same bits that they would have given when the checkpoint was started. A file contains no
      * updater: if the store of the checkpoint had one, set an updater on this store first. If
      * processes share the store, all of them must call this method. A process that cannot read the

@@ -2,8 +2,8 @@
 (ns dev.kvstore.impl.optimizers
   "The constructors of `org.apache.clojure-mxnet.optimizer` as data.
 
-    constructors  a vector of maps: the symbol of the function, that of the method of `Optimizer` that it
-                  calls, its title and its documentation")
+    constructors  a vector of maps: the symbol of the function, the symbol of the method of `Optimizer`
+                  that it calls, its title and its documentation")
 
 (set! *warn-on-reflection* true)
 
@@ -40,7 +40,7 @@
   - w' = w - m + (momentum + 1) * (m - lr * (q + wd * w))
   - m = m - lr * (q + wd * w')
 
-  Without momentum, the step is that of sgd.
+  Without momentum, it is the same as sgd.
 
   Source: the operator nag_mom_update of Apache MXNet 1.9.
 
@@ -59,7 +59,7 @@
   - m = momentum * m + r
   - w = w - lr * (r + momentum * m)
 
-  Without momentum, the step is that of sgd.
+  Without momentum, it is the same as sgd.
 
   Source: Sutskever, Martens, Dahl and Hinton, \"On the importance of initialization and momentum in
   deep learning\", 2013.

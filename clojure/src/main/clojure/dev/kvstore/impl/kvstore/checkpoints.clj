@@ -76,7 +76,7 @@
      :done? done?}))
 
 (defn restore
-  "Replaces the contents of `kvstore` by those of the `checkpoint` in the file `fname`, and returns
+  "Replaces the contents of `kvstore` with the `checkpoint` in the file `fname`, and returns
   `kvstore`.
 
   The next steps give the same bits that they would have given when the checkpoint was started. A

@@ -25,8 +25,7 @@
   (errors/guard (.snapshot kvstore)))
 
 (defn rollback
-  "Replaces the contents of `kvstore` by those of `snapshot`, and returns `kvstore`. Copies no
-  values.
+  "Replaces the contents of `kvstore` with `snapshot`, and returns `kvstore`. Copies no values.
 
   The next steps give the same bits that they would have given when the snapshot was taken. Keys
   that were initialized since then are removed. The snapshot may come from another store or from a

@@ -21,7 +21,7 @@
 
 (defn onehot-encode
   "Sets one element of each row of the matrix `out` to one and all others to zero, and returns
-  `out`. `indices` is a vector with the column index of the one for each row.
+  `out`. `indices` is a vector with the column index of that element for each row.
 
   Errors are those of `choose-element-0index`.
 
