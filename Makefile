@@ -1,4 +1,4 @@
-# Every recipe is a line or two that can be pasted into a shell.
+# Recipes only call tools and scripts. Longer steps are in scripts/ and clojure/bin.
 .PHONY: help setup test-setup native demo demo-dist demo-python test suites test-rust test-gpu \
 	test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz nightly \
 	release-check jar install examples repl bench bench-jvm peers peers-dist gpu-bundle gpu-check \
@@ -153,7 +153,7 @@ doc: setup ## builds the documentation of the crates, in target/doc
 book: setup ## builds the manual with the API pages of Rust, Java and Clojure, in target/book
 	scripts/book.sh
 
-charts: ## draws the charts of docs/performance.md from `make peers` and `make bench`
+charts: ## draws charts of `make peers` and `make bench`, into docs/performance
 	scripts/venv.py target/charts-venv matplotlib
 	target/charts-venv/bin/python scripts/charts.py
 

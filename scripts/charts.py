@@ -1,4 +1,4 @@
-"""Draws the charts of docs/performance.md from measurements.
+"""Draws charts of the measurements of `make peers` and `make bench`.
 
     python3 scripts/charts.py [TARGET [FOLDER]]
 

@@ -34,7 +34,7 @@ left_out() {
         layering) echo "runs cargo and no code of the core" ;;
         local_store)
             echo "generating random programs takes minutes; the other suites run the same verbs" ;;
-        rows)
+        row_sparse)
             echo "takes more than ten minutes; store_snapshots and lib use the same threads" ;;
         failed_pushes)
             echo "needs values of many megabytes; it does not check memory safety" ;;

@@ -3,6 +3,7 @@
 //!
 //! - `handle`: the handles of stores, arrays and other objects on the Java side
 //! - `error`: converts errors and panics to exceptions
+//! - `codes`: the codes of enumerations
 //! - `convert`: converts arguments and results
 //! - `critical`: direct access to the elements of a Java array
 //! - `store`, `snapshot`, `checkpoint`, `ndarray`, `row_sparse`, `buffer`, `file`, `optimizer`,

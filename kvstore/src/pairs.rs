@@ -1,4 +1,4 @@
-//! [`Pairs`]: parallel lists of keys and arrays, made from the four shapes that a verb takes.
+//! [`Pairs`]: parallel lists of keys and arrays, made from the four forms that a verb takes.
 
 use kvstore_core::fallible;
 use kvstore_core::{Error, Key, NDArray, Result, RowSparse, Value};
@@ -68,7 +68,7 @@ impl<A> Default for Pairs<A> {
 }
 
 impl<A> Pairs<A> {
-    /// Pairs keys with arrays. The four shapes are a key and an array; a key and a list of arrays
+    /// Pairs keys with arrays. The four forms are a key and an array; a key and a list of arrays
     /// for it; a list of keys and a list of arrays; a list of keys and a list of lists.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use crate::values::ToValue;
 
 /// A store of named arrays. A clone is another handle to the same store.
 ///
-/// A verb takes keys and arrays in four shapes:
+/// A verb takes keys and arrays in four forms:
 ///
 /// - `("3", &array)`: one array for one key
 /// - `("3", &arrays)`: a list of arrays for one key

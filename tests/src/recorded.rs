@@ -241,7 +241,7 @@ fn arrays_of(json: &Json) -> Arrays {
     }
 }
 
-/// Returns the pairs of a call in one of the four shapes.
+/// Returns the pairs of a call in one of the four forms.
 fn pairs(keys: &Json, arrays: &Arrays) -> Result<Pairs, Error> {
     match (keys, arrays) {
         (Json::String(key), Arrays::One(array)) => Pairs::new(key.as_str(), array),

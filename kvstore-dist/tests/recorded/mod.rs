@@ -1,6 +1,6 @@
-//! Replays programs that were recorded on MXNet's `dist_sync` with one or two workers.
-//! `reference.md` numbers them B1 to B15. Not replayed: B8 and B13 use `dist_async`, B9 is an error
-//! of MXNet's servers, and B14 hangs in MXNet.
+//! Replays programs that were recorded on MXNet's `dist_sync` with one or two workers, numbered B1
+//! to B15. Not replayed: B8 and B13 use `dist_async`, B9 is an error of MXNet's servers, and B14
+//! hangs in MXNet.
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
