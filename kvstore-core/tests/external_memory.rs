@@ -72,7 +72,7 @@ fn a_store_keeps_copies_of_external_memory() {
                 let store = LocalStore::new(name, all.clone()).unwrap();
                 rule(number, &store);
                 let key = Key::new("w").unwrap();
-                let values: Vec<Value> = floats.iter().map(|it| value(it).into()).collect();
+                let values: Vec<Value> = floats.iter().map(|part| value(part).into()).collect();
                 store.init(std::slice::from_ref(&key), &values[..1]).unwrap();
                 let mut found = Vec::new();
                 for values in [&values[1..2], &values[..], &values[..1]] {
@@ -83,10 +83,10 @@ fn a_store_keeps_copies_of_external_memory() {
                 (store, found)
             };
             let expected =
-                run(&|it| Tensor::from_slice(&all, Device::default(), [LEN], it).unwrap());
-            let (store, found) = run(&|it| external(&all, it));
+                run(&|part| Tensor::from_slice(&all, Device::default(), [LEN], part).unwrap());
+            let (store, found) = run(&|part| external(&all, part));
             assert_eq!(found, expected.1, "{name} {number}");
-            assert!(floats.iter().all(|it| Arc::strong_count(it) == 1), "{name} {number}");
+            assert!(floats.iter().all(|part| Arc::strong_count(part) == 1), "{name} {number}");
             drop(store);
         }
     }

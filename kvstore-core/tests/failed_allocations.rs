@@ -96,11 +96,11 @@ fn assign(_: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError>
 fn reading_cases() -> Vec<Case> {
     // Only long allocations fail, so every case works on arrays of `LEN` elements.
     vec![
-        case("Tensor::to_vec", tensor, |it| it.to_vec::<f32>()),
-        case("Tensor::read_as", tensor, |it| it.read_as::<f64>()),
-        case("Tensor::to_bytes", tensor, |it| it.to_bytes()),
-        case("NDArray::to_vec", || NDArray::new(tensor()), |it| it.to_vec::<f32>()),
-        case("NDArray::serialize", || NDArray::new(tensor()), |it| it.serialize()),
+        case("Tensor::to_vec", tensor, |tensor| tensor.to_vec::<f32>()),
+        case("Tensor::read_as", tensor, |tensor| tensor.read_as::<f64>()),
+        case("Tensor::to_bytes", tensor, |tensor| tensor.to_bytes()),
+        case("NDArray::to_vec", || NDArray::new(tensor()), |array| array.to_vec::<f32>()),
+        case("NDArray::serialize", || NDArray::new(tensor()), |array| array.serialize()),
         case(
             "NDArray::deserialize",
             || NDArray::new(tensor()).serialize().unwrap(),
@@ -109,7 +109,7 @@ fn reading_cases() -> Vec<Case> {
         case(
             "Tensor::from_slice",
             || vec![1.0_f32; LEN],
-            |it| Tensor::from_slice(&backends(), Device::cpu(0), [LEN], &it),
+            |elements| Tensor::from_slice(&backends(), Device::cpu(0), [LEN], &elements),
         ),
         case(
             "Tensor::full",
@@ -124,9 +124,9 @@ fn reading_cases() -> Vec<Case> {
             || Range { start: 0.0, stop: 1e5, step: 1.0, repeat: 2 },
             |range| kvstore_core::arange(&backends(), Device::cpu(0), DType::F32, &range),
         ),
-        case("ArrayList::write", tensor, |it| {
+        case("ArrayList::write", tensor, |tensor| {
             let folder = tempfile::tempdir().unwrap();
-            ArrayList::unnamed([NDArray::new(it)])?.write(folder.path().join("arrays"))
+            ArrayList::unnamed([NDArray::new(tensor)])?.write(folder.path().join("arrays"))
         }),
         case(
             "ArrayList::read",
@@ -147,9 +147,9 @@ fn reading_cases() -> Vec<Case> {
 /// only buffers of fixed length.
 fn computing_cases() -> Vec<Case> {
     vec![
-        case("a cast", tensor, |it| it.cast(DType::F64)),
-        case("a cast to half precision", tensor, |it| it.cast(DType::F16)),
-        case("a copy", tensor, |it| it.duplicate()),
+        case("a cast", tensor, |tensor| tensor.cast(DType::F64)),
+        case("a cast to half precision", tensor, |tensor| tensor.cast(DType::F16)),
+        case("a copy", tensor, |tensor| tensor.duplicate()),
         Case::new("Compression::encode", || {
             let (value, mut residual) = (tensor(), Some(tensor()));
             // The memory is shared, so the change must allocate.
@@ -158,7 +158,8 @@ fn computing_cases() -> Vec<Case> {
                 let compression = without_failures(|| Compression::new("2bit", 0.5).unwrap());
                 let done = compression.encode(&backends(), &value, &mut residual);
                 without_failures(|| {
-                    let bytes = |it: &Option<Tensor>| it.as_ref().unwrap().to_bytes().unwrap();
+                    let bytes =
+                        |tensor: &Option<Tensor>| tensor.as_ref().unwrap().to_bytes().unwrap();
                     assert!(done.is_ok() || bytes(&residual) == bytes(&before));
                 });
                 done.map(drop)
@@ -187,11 +188,13 @@ fn computing_cases() -> Vec<Case> {
                 shared.to_vec::<f32>()
             },
         ),
-        case("arithmetic", tensor, |it| it.binary(BinaryOp::Add, &it)),
-        case("a unary operation", tensor, |it| it.unary(UnaryOp::Sqrt)),
-        case("a reduction", tensor, |it| it.reduce(Reduction::Sum)),
-        case("a transpose", tensor, |it| it.transpose()),
-        case("Tensor::concatenate", tensor, |it| Tensor::concatenate(&[it.clone(), it], 0)),
+        case("arithmetic", tensor, |tensor| tensor.binary(BinaryOp::Add, &tensor)),
+        case("a unary operation", tensor, |tensor| tensor.unary(UnaryOp::Sqrt)),
+        case("a reduction", tensor, |tensor| tensor.reduce(Reduction::Sum)),
+        case("a transpose", tensor, |tensor| tensor.transpose()),
+        case("Tensor::concatenate", tensor, |tensor| {
+            Tensor::concatenate(&[tensor.clone(), tensor], 0)
+        }),
     ]
 }
 
@@ -206,10 +209,10 @@ fn row_cases() -> Vec<Case> {
             },
             |(ids, rows)| RowSparse::from_ids([LEN, 4], &ids, rows),
         ),
-        case("RowSparse::from_ids in order", rows, |it| {
-            RowSparse::from_ids([LEN, 4], it.indices(), it.rows().clone())
+        case("RowSparse::from_ids in order", rows, |rows| {
+            RowSparse::from_ids([LEN, 4], rows.indices(), rows.rows().clone())
         }),
-        case("RowSparse::to_dense", rows, |it| it.to_dense()),
+        case("RowSparse::to_dense", rows, |rows| rows.to_dense()),
         case(
             "arithmetic of rows",
             || (Value::from(rows()), Value::from(rows())),
@@ -335,7 +338,7 @@ fn store_cases() -> Vec<Case> {
             },
             move |store, values| store.push(&both(), values, 0),
         ),
-        case("pull", || store(tensor()), |it| it.pull(&key(), 0)?[0].to_vec::<f32>()),
+        case("pull", || store(tensor()), |store| store.pull(&key(), 0)?[0].to_vec::<f32>()),
     ]
 }
 
@@ -348,13 +351,13 @@ fn trained() -> LocalStore {
 
 fn checkpoint_cases() -> Vec<Case> {
     // The preparation of a case writes the file, so that only reading it can fail.
-    let bytes = |it: &LocalStore| it.snapshot().unwrap().to_bytes().unwrap();
+    let bytes = |store: &LocalStore| store.snapshot().unwrap().to_bytes().unwrap();
     vec![
-        case("Snapshot::to_bytes", trained, |it| it.snapshot()?.to_bytes()),
-        case("Snapshot::to_bytes of rows", || store(rows()), |it| it.snapshot()?.to_bytes()),
-        case("Snapshot::write", trained, |it| {
+        case("Snapshot::to_bytes", trained, |store| store.snapshot()?.to_bytes()),
+        case("Snapshot::to_bytes of rows", || store(rows()), |store| store.snapshot()?.to_bytes()),
+        case("Snapshot::write", trained, |store| {
             let folder = tempfile::tempdir().unwrap();
-            it.snapshot()?.write(folder.path().join("checkpoint"))
+            store.snapshot()?.write(folder.path().join("checkpoint"))
         }),
         case(
             "Snapshot::from_bytes",
@@ -379,7 +382,9 @@ fn checkpoint_cases() -> Vec<Case> {
                 Snapshot::read(&backends(), path)
             },
         ),
-        case("optimizer states", trained, |it| it.snapshot()?.optimizer_states_to_bytes(true)),
+        case("optimizer states", trained, |store| {
+            store.snapshot()?.optimizer_states_to_bytes(true)
+        }),
     ]
 }
 

@@ -264,7 +264,7 @@ fn a_failed_push_updates_no_key() {
     store.set_optimizer(Optimizer::sgd()).unwrap();
     store.push(&keys, &values(0.5), 0).unwrap();
     let stored = || -> Vec<Vec<u8>> {
-        store.pull(&keys, 0).unwrap().iter().map(|it| it.to_bytes().unwrap()).collect()
+        store.pull(&keys, 0).unwrap().iter().map(|value| value.to_bytes().unwrap()).collect()
     };
     let mut num_failures = 0;
     for number in 0.. {

@@ -420,7 +420,8 @@ fn a_list_that_is_sent_in_several_batches_is_one_call() {
             let values = vec![full(&backends, &dims, number); keys.len()];
             store.push(&keys, &values, 0)
         };
-        let last = || keys.iter().map(|it| floats(store, it.as_str())[299_999]).collect::<Vec<_>>();
+        let last =
+            || keys.iter().map(|key| floats(store, key.as_str())[299_999]).collect::<Vec<_>>();
         push(1.0 + rank(store)).unwrap();
         let mut found = vec![last()];
         store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();

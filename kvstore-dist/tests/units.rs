@@ -48,7 +48,7 @@ const PUSHES: [Range<usize>; 3] = [0..7, 4..7, 0..7];
 
 fn optimizer((name, momentum): (&str, Option<f64>)) -> Optimizer {
     let optimizer = Optimizer::new(name).unwrap();
-    momentum.map_or(Ok(optimizer.clone()), |it| optimizer.with("momentum", it)).unwrap()
+    momentum.map_or(Ok(optimizer.clone()), |momentum| optimizer.with("momentum", momentum)).unwrap()
 }
 
 fn keys() -> Vec<Key> {

@@ -113,7 +113,8 @@ fn timeout() -> Result<Duration> {
     let Some(text) = std::env::var(TIMEOUT).ok().filter(|text| !text.is_empty()) else {
         return Ok(DEFAULT_TIMEOUT);
     };
-    let seconds = text.parse::<f64>().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    let seconds =
+        text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let strange = || {
         Error::InvalidArgument(format!("{TIMEOUT}: expected a number of seconds, found `{text}`"))
     };

@@ -148,7 +148,7 @@ fn host() -> impl Iterator<Item = &'static Arc<dyn Backend>> {
 ///   returns the first error.
 pub fn synchronize() -> Result<()> {
     let of_backend = |backend: &Arc<dyn Backend>| {
-        backend.memory().iter().map(|it| backend.synchronize(it.device)).collect::<Vec<_>>()
+        backend.memory().iter().map(|memory| backend.synchronize(memory.device)).collect::<Vec<_>>()
     };
     // Collect first, so that an error does not skip the wait for later devices.
     backends().initialised().flat_map(of_backend).collect::<Vec<_>>().into_iter().collect()

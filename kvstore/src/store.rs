@@ -297,7 +297,8 @@ impl Store {
         check_lengths("outputs for keys", outs.0, outs.1)?;
         with_pulled_values(|pulled| {
             let descriptions = self.inner()?.describe(outs.0)?;
-            let described = descriptions.iter().map(|it| (it.order, &it.spec));
+            let described =
+                descriptions.iter().map(|description| (description.order, &description.spec));
             let reserved = Reserved::for_outputs(outs, described, pulled)?;
             self.push_values(keys, values, priority)?;
             self.pull_reserved(outs, reserved, pulled, priority)

@@ -293,8 +293,11 @@ fn given_rows(specs: Vec<Spec>) -> impl Strategy<Value = CallRows> {
 
 /// Returns some rows of the value, or sometimes the dense value.
 fn value_or_rows(value: Value) -> impl Strategy<Value = ValueOrRows> {
-    let num_rows =
-        if value.numbers.is_empty() { 0 } else { value.spec.shape.first().map_or(0, |it| *it) };
+    let num_rows = if value.numbers.is_empty() {
+        0
+    } else {
+        value.spec.shape.first().map_or(0, |length| *length)
+    };
     let is_there = vec(any::<bool>(), num_rows);
     (prop::bool::weighted(0.8), is_there).prop_map(move |(is_rows, is_there)| {
         if num_rows == 0 || !is_rows {

@@ -101,7 +101,7 @@ impl NaiveKey {
         let count = setup.naive.get("begin_num_update") as u32 + self.num_updates;
         let base = setup.naive.get("learning_rate");
         let schedule = self.schedule.as_mut();
-        let learning_rate = schedule.map_or(base, |it| it.learning_rate(count.into()));
+        let learning_rate = schedule.map_or(base, |schedule| schedule.learning_rate(count.into()));
         let (lr, wd) = setup.multipliers_of(&self.key);
         UpdateScalars {
             count,

@@ -88,7 +88,9 @@ fn call(
         Operation::SetCompression(compression) => {
             let found = match compression {
                 None => store.clear_gradient_compression(),
-                Some(it) => store.set_gradient_compression(it.name(), it.threshold),
+                Some(compression) => {
+                    store.set_gradient_compression(compression.name(), compression.threshold)
+                }
             };
             compare_results(found, model.set_compression(*compression), |(), ()| Ok(()))
         }

@@ -55,7 +55,9 @@ fn optimizers() -> Vec<Optimizer> {
 
 /// Runs a step. Every third step first changes a hyper-parameter.
 fn step(store: &Store, dtype: DType, number: u64) {
-    if number == 3 && store.optimizer().unwrap().is_some_and(|it| it.get("momentum").is_ok()) {
+    if number == 3
+        && store.optimizer().unwrap().is_some_and(|optimizer| optimizer.get("momentum").is_ok())
+    {
         store.set_hyper_parameters(&[("momentum", 0.0)]).unwrap();
     }
     if number == 5 {
@@ -464,7 +466,7 @@ fn every_name_made_of_a_key_respects_the_limit() {
                 let snapshot = store.snapshot().unwrap();
                 for dump in [false, true] {
                     let states = snapshot.optimizer_states_to_bytes(dump);
-                    let read = states.map(|it| OptimizerStates::from_bytes(backends(), &it));
+                    let read = states.map(|bytes| OptimizerStates::from_bytes(backends(), &bytes));
                     match read {
                         Ok(read) => assert_eq!((read.unwrap().states.len(), over), (1, 0)),
                         Err(error) => {

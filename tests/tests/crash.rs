@@ -120,7 +120,7 @@ fn a_full_disk_keeps_the_old_file() {
     let mut command = Command::new("unshare");
     command.args(["-Urm", "sh", "-c", script]).arg(&disk).arg(WRITER).arg(&copy);
     let output = command.output();
-    let Some(output) = output.ok().filter(|it| it.status.success()) else {
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
         println!("not run: nothing can be mounted here");
         return;
     };

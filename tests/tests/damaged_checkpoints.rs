@@ -67,49 +67,67 @@ fn file(header: &[u8], data: &[u8]) -> Vec<u8> {
 fn headers_are_checked() {
     type Change = fn(&mut Json, &mut Json);
     let cases: [(&str, Change); 30] = [
-        ("version 2", |_, it| it["version"] = json!(2)),
-        ("not a checkpoint", |it, _| it["__metadata__"] = json!({"format": "pt"})),
-        ("unknown field `extra`", |_, it| it["extra"] = json!(1)),
-        ("missing field `keys`", |_, it| drop(it.as_object_mut().unwrap().remove("keys"))),
-        ("key `w` appears twice", |_, it| it["keys"][0]["key"] = json!("w")),
-        ("NUL", |_, it| it["keys"][0]["key"] = json!("\0")),
-        ("`value/v` is missing", |_, it| it["keys"][1]["key"] = json!("v")),
-        ("belongs to no key", |_, it| drop(it["keys"].as_array_mut().unwrap().remove(0))),
-        ("`residual/1/w` is missing", |_, it| it["keys"][1]["num_residuals"] = json!(u64::MAX)),
-        ("belongs to no key", |_, it| it["keys"][1]["num_residuals"] = json!(0)),
-        ("belongs to no key", |_, it| it["keys"][1]["state"] = json!(null)),
-        ("`state/2/w` is missing", |_, it| it["keys"][1]["state"]["parked"] = json!(["zero"])),
-        ("a state cannot have 9007199254740993 updates", |_, it| {
-            it["keys"][1]["state"]["num_updates"] = json!((1_u64 << 53) + 1);
+        ("version 2", |_, manifest| manifest["version"] = json!(2)),
+        ("not a checkpoint", |header, _| header["__metadata__"] = json!({"format": "pt"})),
+        ("unknown field `extra`", |_, manifest| manifest["extra"] = json!(1)),
+        ("missing field `keys`", |_, manifest| {
+            drop(manifest.as_object_mut().unwrap().remove("keys"));
         }),
-        ("unknown formula `Magic`", |_, it| it["keys"][1]["state"]["formula"] = json!("Magic")),
-        ("no elements", |_, it| it["keys"][1]["shape"] = json!([2, 0])),
-        ("expected [3] f32", |_, it| it["keys"][1]["shape"] = json!([3])),
-        ("`value/rows` is missing", |_, it| it["keys"][2]["num_rows"] = json!(null)),
-        ("`row_indices/rows`: expected [3] i64", |_, it| it["keys"][2]["num_rows"] = json!(3)),
-        ("row index 3 is out of range for shape [3, 3]", |_, it| {
-            it["keys"][2]["shape"] = json!([3, 3]);
+        ("key `w` appears twice", |_, manifest| manifest["keys"][0]["key"] = json!("w")),
+        ("NUL", |_, manifest| manifest["keys"][0]["key"] = json!("\0")),
+        ("`value/v` is missing", |_, manifest| manifest["keys"][1]["key"] = json!("v")),
+        ("belongs to no key", |_, manifest| {
+            drop(manifest["keys"].as_array_mut().unwrap().remove(0));
         }),
-        ("unknown dtype `float8`", |_, it| it["keys"][1]["dtype"] = json!("float8")),
-        ("expected [2] i64", |_, it| it["keys"][1]["dtype"] = json!("int64")),
-        ("unknown optimizer `sdg`", |_, it| it["rule"]["optimizer"]["name"] = json!("sdg")),
-        ("cannot be -1", |_, it| {
-            it["rule"]["optimizer"]["hyper_parameters"]["learning_rate"] = json!(-1);
+        ("`residual/1/w` is missing", |_, manifest| {
+            manifest["keys"][1]["num_residuals"] = json!(u64::MAX);
         }),
-        ("optimizer states but no optimizer", |_, it| it["rule"] = json!("assign")),
-        ("needs a step of at least 1", |_, it| {
+        ("belongs to no key", |_, manifest| manifest["keys"][1]["num_residuals"] = json!(0)),
+        ("belongs to no key", |_, manifest| manifest["keys"][1]["state"] = json!(null)),
+        ("`state/2/w` is missing", |_, manifest| {
+            manifest["keys"][1]["state"]["parked"] = json!(["zero"]);
+        }),
+        ("a state cannot have 9007199254740993 updates", |_, manifest| {
+            manifest["keys"][1]["state"]["num_updates"] = json!((1_u64 << 53) + 1);
+        }),
+        ("unknown formula `Magic`", |_, manifest| {
+            manifest["keys"][1]["state"]["formula"] = json!("Magic");
+        }),
+        ("no elements", |_, manifest| manifest["keys"][1]["shape"] = json!([2, 0])),
+        ("expected [3] f32", |_, manifest| manifest["keys"][1]["shape"] = json!([3])),
+        ("`value/rows` is missing", |_, manifest| manifest["keys"][2]["num_rows"] = json!(null)),
+        ("`row_indices/rows`: expected [3] i64", |_, manifest| {
+            manifest["keys"][2]["num_rows"] = json!(3);
+        }),
+        ("row index 3 is out of range for shape [3, 3]", |_, manifest| {
+            manifest["keys"][2]["shape"] = json!([3, 3]);
+        }),
+        ("unknown dtype `float8`", |_, manifest| manifest["keys"][1]["dtype"] = json!("float8")),
+        ("expected [2] i64", |_, manifest| manifest["keys"][1]["dtype"] = json!("int64")),
+        ("unknown optimizer `sdg`", |_, manifest| {
+            manifest["rule"]["optimizer"]["name"] = json!("sdg");
+        }),
+        ("cannot be -1", |_, manifest| {
+            manifest["rule"]["optimizer"]["hyper_parameters"]["learning_rate"] = json!(-1);
+        }),
+        ("optimizer states but no optimizer", |_, manifest| manifest["rule"] = json!("assign")),
+        ("needs a step of at least 1", |_, manifest| {
             let decay = json!({"factor": {"step": 0, "factor": 1.0, "stop": 0.0}});
-            it["rule"]["optimizer"]["scheduler"] = json!({"decay": decay, "warmup": null});
+            manifest["rule"]["optimizer"]["scheduler"] = json!({"decay": decay, "warmup": null});
         }),
-        ("a number above 0", |_, it| it["compression"]["threshold"] = json!(0)),
-        ("not a safetensors file", |it, _| it["value/w"]["shape"] = json!([u64::MAX, u64::MAX])),
-        ("not a safetensors file", |it, _| it["value/w"]["data_offsets"] = json!([0, u64::MAX])),
-        ("not a safetensors file", |it, _| it["value/w"]["data_offsets"] = json!([0, 8])),
-        ("the element type BOOL", |it, _| {
+        ("a number above 0", |_, manifest| manifest["compression"]["threshold"] = json!(0)),
+        ("not a safetensors file", |header, _| {
+            header["value/w"]["shape"] = json!([u64::MAX, u64::MAX]);
+        }),
+        ("not a safetensors file", |header, _| {
+            header["value/w"]["data_offsets"] = json!([0, u64::MAX]);
+        }),
+        ("not a safetensors file", |header, _| header["value/w"]["data_offsets"] = json!([0, 8])),
+        ("the element type BOOL", |header, _| {
             for name in ["checksum", "value/half"] {
-                it[name]["dtype"] = json!("BOOL");
+                header[name]["dtype"] = json!("BOOL");
             }
-            it["value/half"]["shape"] = json!([6]);
+            header["value/half"]["shape"] = json!([6]);
         }),
     ];
     for (cause, change) in cases {
@@ -124,8 +142,8 @@ fn headers_are_checked() {
     let found = rejection(&with_checksum(bytes));
     assert!(found.contains("must be strictly ascending"), "{found}");
     // Two overlapping ranges, with as many bytes as the file has.
-    let overlapping = with_header(|it, _| {
-        it["state/1/w"]["data_offsets"] = it["state/0/w"]["data_offsets"].clone();
+    let overlapping = with_header(|header, _| {
+        header["state/1/w"]["data_offsets"] = header["state/0/w"]["data_offsets"].clone();
     });
     assert!(rejection(&overlapping).contains("not a safetensors file"));
 }

@@ -80,7 +80,7 @@ mod tests {
             let raw: Box<RawValue> = serde_json::from_str(json).unwrap();
             assert!(unescape(&raw, String::new()).is_err(), "{json}");
         }
-        let [letters, halves] = ["a", "\\ud83d"].map(|it| it.repeat(2 * PIECE));
+        let [letters, halves] = ["a", "\\ud83d"].map(|text| text.repeat(2 * PIECE));
         for halves in [format!("\"{letters}\\ud83d\""), format!("\"{halves}\"")] {
             let raw: Box<RawValue> = serde_json::from_str(&halves).unwrap();
             assert!(unescape(&raw, String::new()).is_err());

@@ -31,7 +31,7 @@ pub(super) fn binary<T: Lanes>(
             // Checks every divisor before the first write, so that a failed call changes nothing.
             reject_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
             let zip = zip_of::<T::Compute>(op, reversed);
-            workers.for_each_piece(Pair { lhs, rhs }, &|it| T::zip(it.lhs, it.rhs, &*zip));
+            workers.for_each_piece(Pair { lhs, rhs }, &|pair| T::zip(pair.lhs, pair.rhs, &*zip));
         }
         Operand::Scalar(number) => {
             let number: T = Scalar::to_element(number);

@@ -68,7 +68,8 @@ impl FreeBlocks {
     pub(super) fn take(&self, class: SizeClass) -> Option<Arc<dyn Storage>> {
         let mut list = self.list(class.index)?;
         // A thread that has just put a block here may still hold it: at most one block per thread.
-        let index = list.iter_mut().rposition(|it| Arc::get_mut(&mut it.storage).is_some())?;
+        let index =
+            list.iter_mut().rposition(|block| Arc::get_mut(&mut block.storage).is_some())?;
         let block = list.remove(index)?;
         shrink(&mut list);
         drop(list);

@@ -197,7 +197,10 @@ impl OptimizerState {
     /// Moves the state to a device.
     pub(crate) fn move_to(&mut self, backends: &Backends, device: Device) -> Result<()> {
         let parked = self.parked.iter_mut().map(|(_, tensor)| tensor);
-        self.tensors.iter_mut().chain(parked).try_for_each(|it| it.move_to(backends, device))
+        self.tensors
+            .iter_mut()
+            .chain(parked)
+            .try_for_each(|tensor| tensor.move_to(backends, device))
     }
 
     /// Moves the state to the device of this weight, which may belong to other backends.
@@ -225,7 +228,8 @@ impl OptimizerState {
         if has_master {
             // A changed hyper-parameter may change the formula. The master copy stays the weight.
             let master = self.tensors.first().filter(|_| self.rule.is_some());
-            tensors.push(master.map_or_else(|| weight.cast(arithmetic), |it| Ok(it.clone()))?);
+            tensors
+                .push(master.map_or_else(|| weight.cast(arithmetic), |master| Ok(master.clone()))?);
         }
         // The formulas of an optimizer have their common tensors in the same order.
         let old = self.rule.iter().flat_map(UpdateRule::initial).copied();

@@ -55,7 +55,11 @@ pub(super) fn cases_of_keys() -> Vec<Case> {
     let push = |store: &LocalStore, keys: &[Key], values: &[Value]| store.push(keys, values, 0);
     vec![
         many("push to many keys", |_| Ok(()), push),
-        many("push to many keys with an optimizer", |it| it.set_optimizer(Optimizer::sgd()), push),
+        many(
+            "push to many keys with an optimizer",
+            |store| store.set_optimizer(Optimizer::sgd()),
+            push,
+        ),
         many("push to many keys with a compression", compress, push),
         many(
             "push to many keys with a compression and an optimizer",
@@ -101,7 +105,8 @@ pub(super) fn cases_of_keys() -> Vec<Case> {
 fn many_trained() -> &'static LocalStore {
     static STORE: OnceLock<LocalStore> = OnceLock::new();
     STORE.get_or_init(|| {
-        let (store, values) = many_stored(&|it| it.set_optimizer(Optimizer::new("adam").unwrap()));
+        let (store, values) =
+            many_stored(&|store| store.set_optimizer(Optimizer::new("adam").unwrap()));
         store.push(&many_keys("w"), &values, 0).unwrap();
         store
     })
@@ -123,15 +128,15 @@ fn states() -> &'static [u8] {
 pub(super) fn checkpoint_cases() -> Vec<Case> {
     let snapshot = || many_trained().snapshot().unwrap();
     vec![
-        case("Snapshot::to_bytes of many keys", snapshot, |it| it.to_bytes()),
-        case("Snapshot::write of many keys", snapshot, |it| {
+        case("Snapshot::to_bytes of many keys", snapshot, |snapshot| snapshot.to_bytes()),
+        case("Snapshot::write of many keys", snapshot, |snapshot| {
             let folder = tempfile::tempdir().unwrap();
-            it.write(folder.path().join("checkpoint"))
+            snapshot.write(folder.path().join("checkpoint"))
         }),
         case("Snapshot::from_bytes of many keys", checkpoint, |bytes| {
             Snapshot::from_bytes(&backends(), bytes)
         }),
-        case("states of many keys", snapshot, |it| it.optimizer_states_to_bytes(true)),
+        case("states of many keys", snapshot, |snapshot| snapshot.optimizer_states_to_bytes(true)),
         case("OptimizerStates::from_bytes of many keys", states, |bytes| {
             OptimizerStates::from_bytes(&backends(), bytes)
         }),
@@ -146,17 +151,17 @@ pub(super) fn checkpoint_cases() -> Vec<Case> {
             |(left, right)| left.changed_keys(&right),
         ),
         // Without memory for an index, `get` searches all keys and succeeds.
-        case("Snapshot::get of many keys", snapshot, |it| {
-            let found = it.get(&without_failures(|| many_keys("w"))[NUM_KEYS - 1]);
+        case("Snapshot::get of many keys", snapshot, |snapshot| {
+            let found = snapshot.get(&without_failures(|| many_keys("w"))[NUM_KEYS - 1]);
             assert!(found.is_some());
             Ok(())
         }),
-        case("Snapshot::part of many keys", snapshot, |it| {
-            it.part(|_| Some((0, TensorSpec::new([1], DType::F32))))
+        case("Snapshot::part of many keys", snapshot, |snapshot| {
+            snapshot.part(|_| Some((0, TensorSpec::new([1], DType::F32))))
         }),
-        case("Snapshot::values of many keys", snapshot, |it| it.values()),
-        case("Snapshot::with_residuals of many keys", snapshot, |it| {
-            it.with_residuals("local", None, &HashMap::new())
+        case("Snapshot::values of many keys", snapshot, |snapshot| snapshot.values()),
+        case("Snapshot::with_residuals of many keys", snapshot, |snapshot| {
+            snapshot.with_residuals("local", None, &HashMap::new())
         }),
     ]
 }
@@ -225,7 +230,7 @@ pub(super) fn cases_of_values() -> Vec<Case> {
         case(
             "a checkpoint of many residuals",
             || many_residuals().snapshot().unwrap(),
-            |it| it.to_bytes(),
+            |snapshot| snapshot.to_bytes(),
         ),
         case(
             "Snapshot::from_bytes of many residuals",

@@ -297,8 +297,8 @@ impl Rows<'_> {
         let row_bytes = self.row_len * dtype.size();
         let is_there = |source: &RowSource| {
             let addend = self.addends.get(source.addend);
-            addend.is_some_and(|it| {
-                source.row.saturating_add(1).saturating_mul(row_bytes) <= it.num_bytes
+            addend.is_some_and(|range| {
+                source.row.saturating_add(1).saturating_mul(row_bytes) <= range.num_bytes
             })
         };
         let ends_well = self.starts.last().is_none_or(|last| *last == self.sources.len());

@@ -164,7 +164,7 @@ mod tests {
     fn axes_of_length_1_are_expanded() {
         let copies = |from: &[usize], to: &[usize]| Copies::expanding(from, to, 8).unwrap();
         let of = |num_bytes, places: &[&[usize]]| {
-            Some(Copies { num_bytes, places: places.iter().map(|it| it.to_vec()).collect() })
+            Some(Copies { num_bytes, places: places.iter().map(|list| list.to_vec()).collect() })
         };
         assert_eq!(copies(&[1, 32], &[3, 32]), of(256, &[&[0, 256, 512]]));
         assert_eq!(copies(&[2, 1, 4, 8], &[2, 2, 4, 8]), of(256, &[&[0, 256], &[512, 768]]));

@@ -62,8 +62,8 @@ impl Identity {
         if self.capability >= OLDEST_CAPABILITY {
             return Ok(());
         }
-        let [found, needed] =
-            [self.capability, OLDEST_CAPABILITY].map(|it| format!("{}.{}", it / 10, it % 10));
+        let [found, needed] = [self.capability, OLDEST_CAPABILITY]
+            .map(|capability| format!("{}.{}", capability / 10, capability % 10));
         let reason =
             format!("{}: expected compute capability {needed} or newer, found {found}", self.name);
         Err(Error::DeviceUnavailable { device, reason })

@@ -130,7 +130,7 @@ fn check_sum(quantizer: Quantizer, dtype: DType, cases: &[Case], num_blocks: u32
         let num_bytes = quantizer.code.num_bytes(case.len);
         let seed = |n: usize| case.seed.wrapping_add(31 * n as u64);
         let codes: Vec<Vec<u8>> = (0..case.num_codes).map(|n| bytes(num_bytes, seed(n))).collect();
-        let given: Vec<Block> = codes.iter().map(|it| Block::new(it)).collect();
+        let given: Vec<Block> = codes.iter().map(|content| Block::new(content)).collect();
         let spans: Vec<_> = given.iter().map(Block::span).collect();
         let mut sum = Block::new(&vec![0; case.len * dtype.size()]);
         let (device, dst) = (Device::cpu(0), sum.span_mut());

@@ -280,7 +280,8 @@ fn one_zero_is_found() {
 #[test]
 fn divisors_are_checked_if_the_host_rejects_zeros() {
     const LHS: FromTo = FromTo { from: 4096, to: 4096 };
-    for (dtype, lhs, rhs) in DType::ALL.into_iter().flat_map(|it| [(it, 0, 1), (it, 1, 0)]) {
+    for (dtype, lhs, rhs) in DType::ALL.into_iter().flat_map(|dtype| [(dtype, 0, 1), (dtype, 1, 0)])
+    {
         for (op, is_reversed) in binary_ops(dtype).flat_map(|op| [(op, false), (op, true)]) {
             let mut host = Block::new(&number(dtype, f64::from(lhs)));
             let operand = HostOperand::Scalar(rhs.into());

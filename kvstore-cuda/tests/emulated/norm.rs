@@ -52,8 +52,8 @@ impl Contents {
     /// Returns the sums of the host's backend.
     fn expected(&self, rule: Option<&UpdateRule>, dtype: DType) -> Vec<[f64; 2]> {
         let weight = Block::new(&self.weight);
-        let states: Vec<Block> = self.states.iter().map(|it| Block::new(it)).collect();
-        let addends: Vec<Block> = self.addends.iter().map(|it| Block::new(it)).collect();
+        let states: Vec<Block> = self.states.iter().map(|content| Block::new(content)).collect();
+        let addends: Vec<Block> = self.addends.iter().map(|content| Block::new(content)).collect();
         let spans: Vec<_> = addends.iter().map(Block::span).collect();
         let measured = rule.map_or(Measured::Gradient, |rule| {
             let mut slots: [Option<Span<'_>>; MAX_STATES] = [None; MAX_STATES];
@@ -108,7 +108,12 @@ fn check(rule: Option<&UpdateRule>, dtype: DType, keys: &[(usize, usize)], beyon
     unsafe { launch(PAIR_KERNEL, &args, 2, 5) };
     let expected = keys.iter().flat_map(|key| key.expected(rule, dtype)).flatten();
     let expected: Vec<u8> = expected.flat_map(f64::to_ne_bytes).collect();
-    assert_eq!(sums.content(), expected, "{} {dtype}", rule.map_or("gradient", |it| it.formula()));
+    assert_eq!(
+        sums.content(),
+        expected,
+        "{} {dtype}",
+        rule.map_or("gradient", |rule| rule.formula())
+    );
     partial.content();
 }
 

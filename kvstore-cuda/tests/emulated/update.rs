@@ -120,8 +120,9 @@ fn contents(rule: &UpdateRule, dtype: DType, case: &Case) -> Contents {
 /// Returns the weight and the states after the update of the host's backend.
 fn expected(rule: UpdateRule, dtype: DType, contents: &Contents) -> Vec<Vec<u8>> {
     let mut weight = Block::new(&contents.weight);
-    let mut states: Vec<Block> = contents.states.iter().map(|it| Block::new(it)).collect();
-    let addends: Vec<Block> = contents.addends.iter().map(|it| Block::new(it)).collect();
+    let mut states: Vec<Block> =
+        contents.states.iter().map(|content| Block::new(content)).collect();
+    let addends: Vec<Block> = contents.addends.iter().map(|content| Block::new(content)).collect();
     let spans: Vec<_> = addends.iter().map(Block::span).collect();
     let mut in_outs = states.iter_mut().map(|state| InOut::InPlace(state.span_mut()));
     let slots: [Option<InOut<'_>>; MAX_STATES] = from_fn(|_| in_outs.next());

@@ -90,8 +90,9 @@ fn contents(rule: &UpdateRule, dtype: DType, case: &Case) -> Contents {
 fn expected(rule: UpdateRule, dtype: DType, case: &Case, contents: &Contents) -> Vec<Vec<u8>> {
     let (starts, sources) = case.sources();
     let mut weight = Block::new(&contents.weight);
-    let mut states: Vec<Block> = contents.states.iter().map(|it| Block::new(it)).collect();
-    let addends: Vec<Block> = contents.addends.iter().map(|it| Block::new(it)).collect();
+    let mut states: Vec<Block> =
+        contents.states.iter().map(|content| Block::new(content)).collect();
+    let addends: Vec<Block> = contents.addends.iter().map(|content| Block::new(content)).collect();
     let spans: Vec<Span<'_>> = addends.iter().map(Block::span).collect();
     let mut spans_mut = states.iter_mut().map(Block::span_mut);
     let slots: [Option<SpanMut<'_>>; MAX_STATES] = from_fn(|_| spans_mut.next());

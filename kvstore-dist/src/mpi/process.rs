@@ -158,7 +158,9 @@ pub(super) fn open(options: &MpiOptions, wait: &Wait<'_>) -> Result<Arc<Process>
 /// released, so that callers can wait for other ranks.
 fn opened(wait: &Wait<'_>) -> Result<Option<Arc<Process>>> {
     Ok(match &*PROCESS.settled(wait)? {
-        State::Open(process) => Some(process).filter(|it| it.id == std::process::id()).cloned(),
+        State::Open(process) => {
+            Some(process).filter(|process| process.id == std::process::id()).cloned()
+        }
         State::Unopened | State::Opening | State::Useless(_) => None,
     })
 }
@@ -347,7 +349,7 @@ impl Process {
     /// Registers calls to make before MPI ends.
     pub(super) fn before_end(&self, last: Weak<dyn LastCalls>) {
         let mut all = self.last();
-        all.retain(|it| it.strong_count() > 0);
+        all.retain(|calls| calls.strong_count() > 0);
         all.push(last);
     }
 

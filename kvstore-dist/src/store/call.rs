@@ -197,7 +197,9 @@ fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
     };
     let updater = if snapshot.has_updater() { "an updater" } else { "no updater" }.to_owned();
     let compression = match snapshot.compression() {
-        Some(it) => format!("compression {} with threshold {}", it.name(), it.threshold()),
+        Some(compression) => {
+            format!("compression {} with threshold {}", compression.name(), compression.threshold())
+        }
         None => "no compression".to_owned(),
     };
     let optimizer = match snapshot.optimizer() {
@@ -323,9 +325,14 @@ impl Hash for Operation {
                 snapshot.checksum().hash(hasher);
                 snapshot.has_updater().hash(hasher);
                 let compression = snapshot.compression();
-                compression.map(|it| (it.name(), it.threshold().to_bits())).hash(hasher);
+                compression
+                    .map(|compression| (compression.name(), compression.threshold().to_bits()))
+                    .hash(hasher);
                 snapshot.clip_global_norm().map(f64::to_bits).hash(hasher);
-                snapshot.optimizer().map(|it| it.to_json().unwrap_or_default()).hash(hasher);
+                snapshot
+                    .optimizer()
+                    .map(|optimizer| optimizer.to_json().unwrap_or_default())
+                    .hash(hasher);
             }
         }
     }

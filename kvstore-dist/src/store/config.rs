@@ -120,7 +120,7 @@ impl Terms {
     pub(crate) fn to_text(&self) -> Result<String> {
         let compression = match self.compression {
             None => String::new(),
-            Some(it) => format!("{} {:?}", it.name(), it.threshold()),
+            Some(compression) => format!("{} {:?}", compression.name(), compression.threshold()),
         };
         let clip = self.clip_global_norm.map_or_else(String::new, |bound| format!("{bound:?}"));
         let policy = match &self.policy {
@@ -151,8 +151,12 @@ impl Terms {
             }
         };
         match (self.compression, self.clip_global_norm) {
-            (Some(it), _) => {
-                format!("{policy}, compression {} with threshold {}", it.name(), it.threshold())
+            (Some(compression), _) => {
+                format!(
+                    "{policy}, compression {} with threshold {}",
+                    compression.name(),
+                    compression.threshold()
+                )
             }
             (None, Some(bound)) => format!("{policy}, clip_global_norm {bound}"),
             (None, None) => policy,
@@ -244,9 +248,8 @@ mod tests {
         let found = Terms::from_text(&terms.to_text().unwrap()).unwrap();
         assert_eq!(found.to_text().unwrap(), terms.to_text().unwrap());
         assert_eq!((found.generation, found.compression), (7, compression));
-        assert!(
-            matches!(found.policy, Policy::Optimizer(it) if it.get("learning_rate").unwrap() == 0.1)
-        );
+        let Policy::Optimizer(adam) = &found.policy else { panic!("the optimizer is lost") };
+        assert_eq!(adam.get("learning_rate").unwrap(), 0.1);
         let found = Terms::from_text(&Terms::default().to_text().unwrap()).unwrap();
         assert!(matches!(found.policy, Policy::Assign) && found.compression.is_none());
         let clipped = Terms { clip_global_norm: Some(0.1), ..Terms::default() };

@@ -257,7 +257,8 @@ impl KvStore for DistStore {
         // This local sum checks all arguments. Until now, no other store has changed.
         stores.sums.push(keys, values, 0)?;
         let described = stores.sums.describe(keys)?;
-        let mut unique = fallible::collect(described.iter().map(|it| it.order).zip(keys))?;
+        let mut unique =
+            fallible::collect(described.iter().map(|description| description.order).zip(keys))?;
         unique.sort_unstable();
         unique.dedup();
         let pushed = keys;

@@ -195,7 +195,7 @@ mod tests {
             let spec = TensorSpec::new(dims, DType::F32);
             let units = [StepUnit::Element, StepUnit::Block, StepUnit::Row, StepUnit::Weight];
             for (size, unit) in
-                [1, 2, 3, 4, 7].into_iter().flat_map(|size| units.map(|it| (size, it)))
+                [1, 2, 3, 4, 7].into_iter().flat_map(|size| units.map(|unit| (size, unit)))
             {
                 for order in 0..5 {
                     let partition = Partition::new(&spec, order, size, unit);

@@ -189,7 +189,7 @@ fn row_bytes(partition: &Partition) -> usize {
 }
 
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = usize> {
-    let number = |bytes: &[u8]| read_u64(bytes).and_then(|it| usize::try_from(it).ok());
+    let number = |bytes: &[u8]| read_u64(bytes).and_then(|number| usize::try_from(number).ok());
     bytes.chunks(8).filter_map(number)
 }
 

@@ -101,7 +101,9 @@ impl Stores {
     pub(crate) fn partitions(&self, keys: &[Key], unit: StepUnit) -> Result<Vec<Partition>> {
         let size = self.collective.size();
         let described = self.complete.describe(keys)?;
-        let partition = |it: &Description| Partition::new(&it.spec, it.order, size, unit);
+        let partition = |description: &Description| {
+            Partition::new(&description.spec, description.order, size, unit)
+        };
         fallible::collect(described.iter().map(partition))
     }
 
@@ -298,7 +300,7 @@ impl Stores {
                 Policy::Updater => false,
             };
             let compression = config.compression;
-            let packs = |dtype| compression.is_none_or(|it| it.of(dtype).is_ok());
+            let packs = |dtype| compression.is_none_or(|compression| compression.of(dtype).is_ok());
             sums.iter().map(|sum| sum.spec().dtype()).all(|dtype| suits(dtype) && packs(dtype))
         };
         let stored = is_sure.then(|| self.complete.stored(keys).ok()).flatten();

@@ -176,7 +176,7 @@ impl Kind {
 
 /// Returns the error for a string with unpaired surrogates, which UTF-8 cannot encode.
 fn not_unicode(text: &Bound<'_, PyString>) -> PyResult<PyErr> {
-    let shown = optional(text.py(), text.repr())?.map(|it| it.to_string()).unwrap_or_default();
+    let shown = optional(text.py(), text.repr())?.map(|repr| repr.to_string()).unwrap_or_default();
     Ok(invalid(text.py(), format!("key: expected valid Unicode, found {shown}")))
 }
 

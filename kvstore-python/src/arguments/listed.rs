@@ -192,7 +192,7 @@ fn first_keys(py: Python<'_>, keys: &Keys, num_items: usize) -> PyResult<Vec<Key
 
 /// Returns the error for an object that is not an array.
 pub(crate) fn unexpected(object: &Bound<'_, PyAny>, place: Place) -> PyErr {
-    let class = object.get_type().name().map(|it| it.to_string()).unwrap_or_default();
+    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     let expected = match place {
         Place::Itself => "an array, a list of arrays or a nested list of arrays",
         Place::At(_) => "an array or a list of arrays",

@@ -215,9 +215,10 @@ impl PyArray {
         shape: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let only = if shape.len() == 1 { Some(shape.get_item(0)?) } else { None };
-        let is_number = |it: &Any<'py>| {
+        let is_number = |object: &Any<'py>| {
             Ok::<_, PyErr>(
-                it.is_instance_of::<PyInt>() || optional(slf.py(), it.extract::<i64>())?.is_some(),
+                object.is_instance_of::<PyInt>()
+                    || optional(slf.py(), object.extract::<i64>())?.is_some(),
             )
         };
         let expected = "an integer of 64 bits, or a sequence of them";
@@ -468,7 +469,10 @@ impl PyArray {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let dims: Vec<String> = self.array.shape().dims().iter().map(usize::to_string).collect();
         let name = format!("<NDArray {} @{}>", dims.join("x"), self.array.device());
-        match self.to_show(py).and_then(|it| it.map(|it| finalization::text(&it)).transpose()) {
+        match self
+            .to_show(py)
+            .and_then(|shown| shown.map(|object| finalization::text(&object)).transpose())
+        {
             Ok(Some(elements)) => Ok(format!("\n{elements}\n{name}")),
             Err(raised) if !is_replaceable(py, &raised) => Err(raised),
             Ok(None) | Err(_) => Ok(name),

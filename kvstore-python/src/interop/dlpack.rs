@@ -128,7 +128,10 @@ impl Place {
 impl fmt::Display for DlDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, id } = self;
-        let name = KINDS.iter().find(|(it, _)| it == kind).map_or("an unknown kind", |it| it.1);
+        let name = KINDS
+            .iter()
+            .find(|(number, _)| number == kind)
+            .map_or("an unknown kind", |entry| entry.1);
         write!(f, "device ({kind}, {id}), which is {name}")
     }
 }
@@ -155,7 +158,8 @@ pub(crate) fn dtype(dl: DlType) -> Result<DType, String> {
         if (code, bits, lanes) == (BOOL, 8, 1) {
             return "bool".to_owned();
         }
-        let kind = NUMBERS.iter().find(|(it, _)| *it == code).map_or("float", |(_, name)| *name);
+        let kind =
+            NUMBERS.iter().find(|(number, _)| *number == code).map_or("float", |(_, name)| *name);
         let lanes = if lanes == 1 { String::new() } else { format!("x{lanes}") };
         format!("{kind}{bits}{lanes}")
     })

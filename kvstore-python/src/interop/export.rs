@@ -92,7 +92,7 @@ pub(crate) fn to_dlpack<'py>(
         detached(py, move || on_gpu(value, is_copied, consumer))?
     };
     let size = spec.dtype().size().cast_signed();
-    let shape: Vec<i64> = spec.shape().dims().iter().map(|&it| it.cast_signed() as i64).collect();
+    let shape: Vec<i64> = spec.shape().dims().iter().map(|&dim| dim.cast_signed() as i64).collect();
     let strides = row_major(&spec).into_iter().map(|stride| (stride / size) as i64).collect();
     let tensor = DlTensor {
         data: data.0,
@@ -108,12 +108,17 @@ pub(crate) fn to_dlpack<'py>(
         let (version, context) = ([MAJOR, 0], ptr::null_mut());
         let deleter = Some(delete::<Versioned> as _);
         let managed = Versioned { version, context, deleter, flags, tensor };
-        return capsule(py, Export { managed, _memory: memory, shape, strides }, VERSIONED, |it| {
-            &mut it.tensor
-        });
+        return capsule(
+            py,
+            Export { managed, _memory: memory, shape, strides },
+            VERSIONED,
+            |exported| &mut exported.tensor,
+        );
     }
     let managed = Plain { tensor, context: ptr::null_mut(), deleter: Some(delete::<Plain> as _) };
-    capsule(py, Export { managed, _memory: memory, shape, strides }, PLAIN, |it| &mut it.tensor)
+    capsule(py, Export { managed, _memory: memory, shape, strides }, PLAIN, |exported| {
+        &mut exported.tensor
+    })
 }
 
 /// An address that is passed through a closure into a structure.

@@ -182,7 +182,7 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
 fn export_error(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     let py = object.py();
     let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    let requires_grad = object.getattr("requires_grad").and_then(|it| it.is_truthy());
+    let requires_grad = object.getattr("requires_grad").and_then(|value| value.is_truthy());
     let hint = if let Some(layout) = pytorch::sparse_layout(object)? {
         format!("{layout}{}", pytorch::ROWS_OF_SPARSE)
     } else if optional(py, requires_grad)?.unwrap_or(false) {
@@ -256,7 +256,8 @@ fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Option<DType>> {
     let mut candidates = DType::ALL.into_iter().filter(|dtype| dtypes::type_code(*dtype) == code);
     // Dtypes of other packages share a type code, so compare their names too.
     let name = if code.starts_with('V') { dtype_name(object)? } else { None };
-    Ok(candidates.find(|it| dtypes::is_in_numpy(*it) || name.as_deref() == Some(it.name())))
+    Ok(candidates
+        .find(|dtype| dtypes::is_in_numpy(*dtype) || name.as_deref() == Some(dtype.name())))
 }
 
 /// Returns the name of the object's dtype, or `None` without a dtype.

@@ -31,7 +31,7 @@ impl PyOptimizer {
         let mut optimizer = self.lock().clone();
         let Some(schedule) = self.schedule(py) else { return Ok(optimizer) };
         let schedule = schedule.get();
-        optimizer.set("learning_rate", schedule.base_lr()).map_err(|it| to_python(py, it))?;
+        optimizer.set("learning_rate", schedule.base_lr()).map_err(|error| to_python(py, error))?;
         Ok(optimizer.with_scheduler(schedule.schedule.clone()))
     }
 
@@ -53,14 +53,14 @@ impl PyOptimizer {
     ) -> PyResult<Self> {
         let optimizer =
             Optimizer::from_options(name, &options).map_err(|error| to_python(py, error))?;
-        let schedule = Mutex::new(scheduler.map(|it| it.clone().unbind()));
+        let schedule = Mutex::new(scheduler.map(|scheduler| scheduler.clone().unbind()));
         Ok(Self { optimizer: Mutex::new(optimizer), schedule })
     }
 
     #[getter(_scheduler)]
     fn schedule(&self, py: Python<'_>) -> Option<Py<PyScheduler>> {
         let schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
-        schedule.as_ref().map(|it| it.clone_ref(py))
+        schedule.as_ref().map(|schedule| schedule.clone_ref(py))
     }
 
     #[pyo3(name = "_set_scheduler", signature = (scheduler))]
@@ -235,7 +235,7 @@ impl PyState {
         let parts = self.parts(py)?;
         let len = parts.len().cast_signed();
         let position = if index < 0 { index + len } else { index };
-        let part = usize::try_from(position).ok().and_then(|it| parts.into_iter().nth(it));
+        let part = usize::try_from(position).ok().and_then(|index| parts.into_iter().nth(index));
         let missing = || {
             PyIndexError::new_err(format!(
                 "index {index} is out of range for a state of {len} parts"

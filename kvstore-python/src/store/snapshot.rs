@@ -116,7 +116,7 @@ impl PySnapshot {
     /// Returns the hyper-parameters of the store's optimizer, or ``None``.
     fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let parameters = self.snapshot.optimizer().map(kvstore::Optimizer::hyper_parameters);
-        parameters.map(|it| it.into_py_dict(py)).transpose()
+        parameters.map(|parameters| parameters.into_py_dict(py)).transpose()
     }
 
     /// Starts to write the snapshot to a checkpoint file, and returns at once.

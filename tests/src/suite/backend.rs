@@ -234,7 +234,8 @@ fn compressed_on(
 ) -> (Value, Vec<Value>) {
     let (device, spec) = (Device::new(backend.kind(), 0), values[0].spec.clone());
     let quantizer = kvstore_core::Compression::new(compression.name(), compression.threshold);
-    let quantizer = quantizer.and_then(|it| it.of(spec.dtype)).expect("a dtype of floats");
+    let quantizer =
+        quantizer.and_then(|quantizer| quantizer.of(spec.dtype)).expect("a dtype of floats");
     let bytes = Spec::new(&[quantizer.code.num_bytes(spec.num_elements())], DType::U8);
     let gradients: Vec<_> = values.iter().map(|value| Buffer::new(backend, value)).collect();
     let mut old: Vec<_> = residuals.iter().map(|value| Buffer::new(backend, value)).collect();

@@ -61,7 +61,8 @@ pub fn norms_of_gradients_agree_with_the_model(backend: &dyn Backend) {
             let counts: &[usize] = if length == LONG { &[3] } else { &[1, 3, 10] };
             for &count in counts {
                 let addends = addends(count, length, dtype);
-                let numbers: Vec<_> = sum(&addends).numbers.iter().map(|it| it.to_f64()).collect();
+                let numbers: Vec<_> =
+                    sum(&addends).numbers.iter().map(|number| number.to_f64()).collect();
                 let expected = sums_of_blocks(&numbers);
                 let found = measured(backend, &addends, None);
                 let same = expected.iter().zip(&found).all(|(sum, [first, second])| {
@@ -131,7 +132,7 @@ fn check_step(backend: &dyn Backend, rule: UpdateRule, dtype: DType, length: usi
     let weight = values(3, dtype);
     // A state like a variance is not negative.
     let positive = |value: Value| Value {
-        numbers: value.numbers.iter().map(|it| Number::Float(it.to_f64().abs())).collect(),
+        numbers: value.numbers.iter().map(|number| Number::Float(number.to_f64().abs())).collect(),
         ..value
     };
     let states: Vec<_> = (0..rule.initial().len() as u64)

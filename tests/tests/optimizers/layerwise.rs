@@ -107,7 +107,9 @@ fn lars_exempts_keys_by_suffix() {
     {
         let with = |optimizer: &str| {
             let optimizer = Optimizer::new(optimizer).expect("a known name");
-            let optimizer = optimizer.with("momentum", momentum).and_then(|it| it.with("wd", 0.1));
+            let optimizer = optimizer
+                .with("momentum", momentum)
+                .and_then(|optimizer| optimizer.with("wd", 0.1));
             let store = create("local").expect("a store of this machine");
             store.set_optimizer(optimizer.expect("hyper-parameters")).expect("any can be set");
             store.init(name, &value(3.0)).expect("a new key");
@@ -126,7 +128,7 @@ fn lars_exempts_keys_by_suffix() {
 fn lars_forgets_its_momentum_at_learning_rate_0() {
     let value = |x: f32| array(&[x, -x], [2], Device::cpu(0)).expect("numbers");
     let store = create("local").expect("a store of this machine");
-    let optimizer = Optimizer::new("lars").and_then(|it| it.with("momentum", 0.9));
+    let optimizer = Optimizer::new("lars").and_then(|lars| lars.with("momentum", 0.9));
     store.set_optimizer(optimizer.expect("hyper-parameters")).expect("any can be set");
     store.init("w", &value(3.0)).expect("a new key");
     let pulled = || store.pull_new("w").expect("a known key")[0].to_vec::<f32>().expect("numbers");
@@ -149,13 +151,13 @@ fn lars_forgets_its_momentum_at_learning_rate_0() {
 fn lamb_propagates_nan() {
     for bound in [0.0, 10.0] {
         let store = create("local").expect("a store of this machine");
-        let optimizer = Optimizer::new("lamb").and_then(|it| it.with("upper_bound", bound));
+        let optimizer = Optimizer::new("lamb").and_then(|lamb| lamb.with("upper_bound", bound));
         store.set_optimizer(optimizer.expect("hyper-parameters")).expect("any can be set");
         let value = |numbers: [f32; 3]| array(&numbers, [3], Device::cpu(0)).expect("numbers");
         store.init("w", &value([1.0, f32::NAN, 2.0])).expect("a new key");
         store.push("w", &value([1.0, 1.0, 1.0])).expect("a gradient");
         let found = store.pull_new("w").expect("a known key")[0].to_vec::<f32>();
-        assert!(found.expect("numbers").iter().all(|it| it.is_nan()), "{bound}");
+        assert!(found.expect("numbers").iter().all(|number| number.is_nan()), "{bound}");
     }
 }
 
@@ -248,7 +250,7 @@ fn steps_of_rows_have_the_same_bits() {
                     optimizer.update(&key, &mut weight, &gradients, &mut state).expect("a step");
                 }
             }
-            let states = state.tensors().iter().map(|it| it.to_bytes().expect("bytes"));
+            let states = state.tensors().iter().map(|tensor| tensor.to_bytes().expect("bytes"));
             std::iter::once(weight.to_bytes().expect("bytes")).chain(states).collect::<Vec<_>>()
         };
         let expected = run(1, false);

@@ -44,7 +44,7 @@ impl Bench {
 
     fn push(&self, keys: &[Key]) {
         let known = self.store.describe(keys).expect("known keys");
-        let lengths = known.iter().map(|it| it.spec.num_elements());
+        let lengths = known.iter().map(|description| description.spec.num_elements());
         let gradients: Vec<_> = lengths.map(|length| self.zeros(length).into()).collect();
         self.store.push(keys, &gradients, 0).expect("gradients of these shapes");
     }
@@ -130,8 +130,8 @@ fn counts_continue() {
 /// The weight and the gradient affect the step, but not the noise.
 #[test]
 fn a_step_is_the_formula_plus_noise() {
-    let optimizer = sgld(1.0).with("wd", 0.5).and_then(|it| it.with("rescale_grad", 2.0));
-    let optimizer = optimizer.and_then(|it| it.with("clip_gradient", 3.0)).expect("valid");
+    let optimizer = sgld(1.0).with("wd", 0.5).and_then(|sgld| sgld.with("rescale_grad", 2.0));
+    let optimizer = optimizer.and_then(|sgld| sgld.with("clip_gradient", 3.0)).expect("valid");
     let bench = Bench::new("local", 2, optimizer);
     let key = [key("w")];
     let weights = [1.0, -2.0, 0.5, 3.0];

@@ -133,7 +133,7 @@ fn aliases_are_accepted() {
         ("ftrl", "lambda1", "lamda1"),
     ] {
         let by_alias = Optimizer::from_options(optimizer, &[(alias.to_owned(), 0.25)]);
-        let by_name = Optimizer::new(optimizer).and_then(|it| it.with(name, 0.25));
+        let by_name = Optimizer::new(optimizer).and_then(|optimizer| optimizer.with(name, 0.25));
         assert_eq!(by_alias.expect("another name"), *by_name.as_ref().expect("a name"));
         assert_eq!(by_name.expect("a name").get(alias).expect("another name"), 0.25);
     }
@@ -169,7 +169,8 @@ fn two_names_of_one_hyper_parameter_are_rejected() {
 fn flags_are_the_hyper_parameters_that_are_0_or_1() {
     for name in Optimizer::names() {
         for (parameter, _) in Optimizer::new(name).expect("a known name").hyper_parameters() {
-            let set = |value| Optimizer::new(name).and_then(|it| it.with(parameter, value));
+            let set =
+                |value| Optimizer::new(name).and_then(|optimizer| optimizer.with(parameter, value));
             let takes_0_and_1 = set(0.0).is_ok() && set(1.0).is_ok();
             let is_flag = takes_0_and_1 && set(0.5).is_err() && set(2.0).is_err();
             assert_eq!(Optimizer::is_flag(parameter), is_flag, "{name}, {parameter}");
@@ -236,10 +237,10 @@ fn multipliers_belong_to_keys() {
     let key = |text: &str| Key::new(text).expect("a key");
     let optimizer = Optimizer::sgd()
         .with("learning_rate", 0.5)
-        .and_then(|it| it.with("wd", 0.5))
-        .and_then(|it| it.with_lr_multiplier(key("half"), 0.5))
-        .and_then(|it| it.with_lr_multiplier(key("frozen"), 0.0))
-        .and_then(|it| it.with_wd_multiplier(key("undecayed"), 0.0))
+        .and_then(|sgd| sgd.with("wd", 0.5))
+        .and_then(|sgd| sgd.with_lr_multiplier(key("half"), 0.5))
+        .and_then(|sgd| sgd.with_lr_multiplier(key("frozen"), 0.0))
+        .and_then(|sgd| sgd.with_wd_multiplier(key("undecayed"), 0.0))
         .expect("valid");
     for factor in [f64::NAN, f64::INFINITY] {
         let (lr, wd) = (optimizer.clone(), optimizer.clone());
@@ -396,8 +397,10 @@ fn an_update_with_invalid_gradients_changes_nothing() {
 #[test]
 fn a_push_does_not_change_its_gradients() {
     for name in Naive::names() {
-        let optimizer = Optimizer::new(name).and_then(|it| it.with("rescale_grad", 0.5));
-        let optimizer = optimizer.and_then(|it| it.with("clip_gradient", 0.25)).expect("valid");
+        let optimizer =
+            Optimizer::new(name).and_then(|optimizer| optimizer.with("rescale_grad", 0.5));
+        let optimizer =
+            optimizer.and_then(|optimizer| optimizer.with("clip_gradient", 0.25)).expect("valid");
         let store = create("local").expect("a store");
         store.set_optimizer(optimizer).expect("any can be set");
         let (start, gradient) = (value(1), value(2));
