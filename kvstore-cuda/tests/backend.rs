@@ -111,11 +111,11 @@ fn long_transfers_arrive_complete() {
 enum Action {
     /// Moves a tensor to a device.
     Move(usize, u32),
-    /// Adds another tensor to a tensor. They may be on different devices.
+    /// Adds the second tensor to the first one. They may be on different devices.
     Add(usize, usize),
     /// Fills a tensor with a number.
     Fill(usize, i32),
-    /// Replaces a tensor by a clone of another one.
+    /// Replaces the first tensor with a clone of the second one.
     Clone(usize, usize),
     /// Reads a tensor.
     Read(usize),
@@ -127,9 +127,9 @@ fn step() -> impl Strategy<Value = Action> {
     let tensor = || 0..NUM_TENSORS;
     prop_oneof![
         4 => (tensor(), 0..NUM_DEVICES).prop_map(|(tensor, device)| Action::Move(tensor, device)),
-        4 => (tensor(), tensor()).prop_map(|(one, other)| Action::Add(one, other)),
+        4 => (tensor(), tensor()).prop_map(|(target, source)| Action::Add(target, source)),
         2 => (tensor(), any::<i32>()).prop_map(|(tensor, number)| Action::Fill(tensor, number)),
-        1 => (tensor(), tensor()).prop_map(|(one, other)| Action::Clone(one, other)),
+        1 => (tensor(), tensor()).prop_map(|(target, source)| Action::Clone(target, source)),
         1 => tensor().prop_map(Action::Read),
     ]
 }
@@ -142,26 +142,26 @@ fn run(backends: &Backends, steps: &[Action], len: usize) {
             .unwrap()
     };
     let mut tensors: Vec<Tensor> = expected.iter().map(new).collect();
-    let add = |one: &Tensor, other: &Tensor| {
-        let other = other.to_device(backends, one.device()).unwrap();
-        one.binary(kvstore_core::BinaryOp::Add, &other).unwrap()
+    let add = |left: &Tensor, right: &Tensor| {
+        let right = right.to_device(backends, left.device()).unwrap();
+        left.binary(kvstore_core::BinaryOp::Add, &right).unwrap()
     };
     for step in steps {
         match *step {
             Action::Move(tensor, device) => {
                 tensors[tensor] = tensors[tensor].to_device(backends, Device::gpu(device)).unwrap();
             }
-            Action::Add(one, other) => {
-                tensors[one] = add(&tensors[one], &tensors[other]);
-                expected[one] = expected[one].wrapping_add(expected[other]);
+            Action::Add(target, source) => {
+                tensors[target] = add(&tensors[target], &tensors[source]);
+                expected[target] = expected[target].wrapping_add(expected[source]);
             }
             Action::Fill(tensor, number) => {
                 tensors[tensor].fill(Scalar::from(i64::from(number))).unwrap();
                 expected[tensor] = number;
             }
-            Action::Clone(one, other) => {
-                tensors[one] = tensors[other].clone();
-                expected[one] = expected[other];
+            Action::Clone(target, source) => {
+                tensors[target] = tensors[source].clone();
+                expected[target] = expected[source];
             }
             Action::Read(tensor) => {
                 assert_eq!(tensors[tensor].to_vec::<i32>().unwrap(), vec![expected[tensor]; len]);
@@ -205,9 +205,9 @@ fn a_driver_error_names_its_function() {
     let backends = backends();
     let ones = || Tensor::from_slice(&backends, Device::gpu(0), [1000], &[1; 1000]);
     let work = || -> Result<Vec<i32>, Error> {
-        let (one, other) = (ones()?, ones()?.to_device(&backends, Device::gpu(1))?);
-        let sum =
-            one.binary(kvstore_core::BinaryOp::Add, &other.to_device(&backends, Device::gpu(0))?)?;
+        let (left, right) = (ones()?, ones()?.to_device(&backends, Device::gpu(1))?);
+        let right = right.to_device(&backends, Device::gpu(0))?;
+        let sum = left.binary(kvstore_core::BinaryOp::Add, &right)?;
         sum.cast(DType::F32)?.cast(DType::I32)?.to_vec()
     };
     assert_eq!(work().unwrap(), [2; 1000]);

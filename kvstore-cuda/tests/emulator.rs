@@ -168,8 +168,8 @@ fn copies_and_sums_give_the_right_bits() {
     let (stream, function) = (stream(), function(c"kv_sum_f32"));
     for seed in 0..50 {
         emulator::seed(seed).unwrap();
-        let (one, other) = ([1.5_f32; 1000], [0.25_f32; 1000]);
-        let addends = [sent(&one, stream), sent(&other, stream)];
+        let (left, right) = ([1.5_f32; 1000], [0.25_f32; 1000]);
+        let addends = [sent(&left, stream), sent(&right, stream)];
         let dst = allocate(4000);
         let mut batch = Batch::<FanJob>::default();
         batch.push(dst, &addends, 4000, 4).unwrap();

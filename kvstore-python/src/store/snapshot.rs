@@ -84,9 +84,9 @@ impl PySnapshot {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let one =
+        let describe =
             |stats: KeyStats| described(&stats, PyString::new(py, stats.key.as_str()).into_any());
-        lists::try_new(py, self.snapshot.stats().map(one))
+        lists::try_new(py, self.snapshot.stats().map(describe))
     }
 
     /// Returns the keys whose value or optimizer state differs between the snapshots, and the keys

@@ -380,8 +380,8 @@ impl PyStore {
     /// ((2,), 0)
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let stats = self.detached(py, kvstore::Store::stats)?;
-        let one = |stats: &KeyStats| described(stats, self.key_kind.as_given(py, &stats.key)?);
-        lists::try_new(py, stats.iter().map(one))
+        let describe = |stats: &KeyStats| described(stats, self.key_kind.as_given(py, &stats.key)?);
+        lists::try_new(py, stats.iter().map(describe))
     }
 
     /// Sets an updater function. Each push calls it with the key, the sum and the stored value. The
