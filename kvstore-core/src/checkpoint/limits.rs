@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Replaces each `@` by a string of this length that contains an escape.
+    /// Replaces each `@` with a string of this length that contains an escape.
     fn filled(json: &str, length: usize) -> String {
         json.replace('@', &format!("\\\"{}", "a".repeat(length - 2)))
     }

@@ -52,7 +52,7 @@ pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>
     Ok(())
 }
 
-/// Replaces each element by the nearest number in `[low, high]`.
+/// Replaces each element with the nearest number in `[low, high]`.
 pub(super) fn clip<T: Lanes>(
     workers: &Workers,
     operand: InOut<'_>,
@@ -66,7 +66,7 @@ pub(super) fn clip<T: Lanes>(
     Ok(())
 }
 
-/// Replaces each element `x` by `f(x)`.
+/// Replaces each element `x` with `f(x)`.
 fn for_each<C: Copy>(elements: InOutSlice<'_, C>, f: impl Fn(C) -> C) {
     match elements {
         InOutSlice::InPlace(elements) => {
@@ -82,7 +82,7 @@ fn for_each<C: Copy>(elements: InOutSlice<'_, C>, f: impl Fn(C) -> C) {
     }
 }
 
-/// Replaces each element `x` by `f(x, y)`, where `y` is the element of `others` at the same index.
+/// Replaces each element `x` with `f(x, y)`, where `y` is the element of `others` at its index.
 fn for_each_pair<C: Copy>(elements: InOutSlice<'_, C>, others: &[C], f: impl Fn(C, C) -> C) {
     match elements {
         InOutSlice::InPlace(elements) => {

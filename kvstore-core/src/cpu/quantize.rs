@@ -373,7 +373,7 @@ fn sum_block<A: Lane>(
     Ok(())
 }
 
-/// Replaces each sum by `put(sum, value)`, where `value` is the value of its code in `table`.
+/// Replaces each sum with `put(sum, value)`, where `value` is the value of its code in `table`.
 #[inline(never)]
 #[allow(clippy::indexing_slicing, reason = "the table has a row for every byte")]
 fn put<A: Lane, const N: usize>(

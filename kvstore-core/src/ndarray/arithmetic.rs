@@ -21,7 +21,7 @@ impl NDArray {
         self.tensor().binary_scalar(op, number, reversed).map(Self::new)
     }
 
-    /// Replaces the elements by `self op other`. `other` may be this array or a view of it.
+    /// Replaces the elements with `self op other`. `other` may be this array or a view of it.
     ///
     /// # Errors
     /// - [`Error::SpecMismatch`] if shape or dtype differ.
@@ -37,7 +37,7 @@ impl NDArray {
         })
     }
 
-    /// Replaces the elements by `self op number`.
+    /// Replaces the elements with `self op number`.
     pub fn binary_scalar_assign(&self, op: BinaryOp, number: Scalar) -> Result<()> {
         let dtype = self.dtype();
         self.mutate(|backend, in_out| {
@@ -134,7 +134,7 @@ macro_rules! named {
             self.binary(BinaryOp::$op, other)
         }
 
-        #[doc = concat!("Replaces the elements by `", $text, "`.")]
+        #[doc = concat!("Replaces the elements with `", $text, "`.")]
         pub fn $assign(&self, other: &Self) -> Result<()> {
             self.binary_assign(BinaryOp::$op, other)
         }
@@ -144,7 +144,7 @@ macro_rules! named {
             self.binary_scalar(BinaryOp::$op, number.into(), false)
         }
 
-        #[doc = concat!("Replaces the elements by `", $text, "` with a number for `b`.")]
+        #[doc = concat!("Replaces the elements with `", $text, "`, where `b` is a number.")]
         pub fn $scalar_assign(&self, number: impl Into<Scalar>) -> Result<()> {
             self.binary_scalar_assign(BinaryOp::$op, number.into())
         }

@@ -120,8 +120,8 @@ impl NDArray {
         Arc::ptr_eq(&self.cell, &other.cell)
     }
 
-    /// Replaces the elements by those of `value`, converted to the array's dtype and moved to its
-    /// device.
+    /// Replaces the elements with the elements of `value`, converted to the array's dtype and moved
+    /// to its device.
     ///
     /// O(1) if [`NDArray::can_share`] is true for `value`, and this is not a view of a part.
     ///
@@ -138,8 +138,8 @@ impl NDArray {
         value.dtype() == self.dtype() && value.is_compact() && value.is_at(self.device)
     }
 
-    /// Replaces the elements by those of `value`. [`NDArray::can_share`] must be true for `value`,
-    /// or [`NDArray::convert`] must have returned it.
+    /// Replaces the elements with the elements of `value`. [`NDArray::can_share`] must be true for
+    /// `value`, or [`NDArray::convert`] must have returned it.
     ///
     /// # Errors
     /// - [`Error::OutOfMemory`] if this is a view of a part, the cell's memory is shared, and there

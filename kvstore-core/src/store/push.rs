@@ -441,7 +441,7 @@ impl<'a> Push<'a> {
         Ok(Some(sums))
     }
 
-    /// Replaces each stored value by the sum of the key's values.
+    /// Replaces each stored value with the sum of the key's values.
     pub(crate) fn assign(
         mut self,
         compression: Option<&Compression>,
@@ -533,7 +533,7 @@ impl<'a> Push<'a> {
             let plan = match key.first()?.rows() {
                 Some(_) => key.rows()?.map(|rows| RowPlan::union(&rows)).transpose()?,
                 None if is_rowwise => {
-                    // Compression replaces the values by one sum.
+                    // Compression replaces the values with one sum.
                     let num_values = if is_compressed { 1 } else { key.len() };
                     Some(RowPlan::whole(key.entry.spec().shape().num_rows(), num_values)?)
                 }

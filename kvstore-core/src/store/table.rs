@@ -202,7 +202,7 @@ impl Table {
         fallible::try_collect(in_order(self.all()?).map(|entry| entry.copy().map(Arc::new)))
     }
 
-    /// Replaces all keys and their contents by `copies`.
+    /// Replaces all keys and their contents with `copies`.
     ///
     /// # Errors
     /// - [`Error::OutOfMemory`] if there is not enough memory. The table is then unchanged.
@@ -385,7 +385,7 @@ impl Entry {
         if self.progress.is_poisoned() { Err(self.poisoned()) } else { Ok(()) }
     }
 
-    /// Replaces the stored value by `value`.
+    /// Replaces the stored value with `value`.
     pub(crate) fn commit(&self, value: Tensor) -> Result<()> {
         *self.lock_value()? = value.into();
         Ok(())

@@ -110,7 +110,8 @@ impl PyRows {
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
-    /// Replaces the array by a value of the same shape, cast to its dtype and moved to its device.
+    /// Replaces the array with a value of the same shape, cast to its dtype and moved to its
+    /// device.
     pub(crate) fn receive(&self, py: Python<'_>, value: &Value) -> PyResult<()> {
         let received = detached(py, || {
             let own = self.value();

@@ -52,7 +52,7 @@ pub(crate) fn binary<'py>(
     PyArray::as_class_of(slf, result)
 }
 
-/// Replaces the elements by `slf op other`.
+/// Replaces the elements with `slf op other`.
 pub(crate) fn in_place(
     slf: &Bound<'_, PyArray>,
     op: BinaryOp,

@@ -73,7 +73,7 @@ pub(crate) fn binary<'py>(
     }
 }
 
-/// Replaces the array by `slf op other`. A dense result fills every row.
+/// Replaces the array with `slf op other`. A dense result fills every row.
 pub(crate) fn in_place(
     slf: &Bound<'_, PyRows>,
     op: BinaryOp,

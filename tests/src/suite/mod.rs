@@ -30,7 +30,7 @@ pub mod store_snapshots;
 pub mod updaters;
 pub mod values;
 
-/// An updater that replaces the stored value by the sum.
+/// An updater that replaces the stored value with the sum.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of an updater")]
 pub(crate) fn assign(_: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
     *stored = pushed.clone();

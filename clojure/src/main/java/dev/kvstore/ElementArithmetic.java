@@ -86,7 +86,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Replaces the elements by {@code this op other}.
+     * Replaces the elements with {@code this op other}.
      *
      * @param op the operation
      * @param other the right operand
@@ -107,7 +107,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Replaces the elements by {@code this op scalar}.
+     * Replaces the elements with {@code this op scalar}.
      *
      * @param op the operation
      * @param scalar the right operand
@@ -121,7 +121,7 @@ public sealed interface ElementArithmetic permits NDArray {
     }
 
     /**
-     * Replaces the elements by {@code this op scalar}. The scalar is not rounded to a double, so
+     * Replaces the elements with {@code this op scalar}. The scalar is not rounded to a double, so
      * more than 53 bits are exact.
      *
      * @param op the operation

@@ -245,7 +245,7 @@
   (assign BinaryOp/DIV a b))
 
 (defn %=
-  "Replaces `a` by the remainders of its division by `b` and returns `a`.
+  "Replaces `a` with the remainders of its division by `b` and returns `a`.
 
   `b` is an array or a number. Throws code `:spec-mismatch` if shapes or dtypes differ.
 
