@@ -19,8 +19,8 @@ fn agrees(name: &str, program: &[Operation]) -> Result<Outcomes, TestCaseError> 
 
 /// `PROPTEST_CASES` increases the number of programs.
 fn config() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig { cases: asked.cases.max(3000), ..asked }
+    let default = ProptestConfig::default();
+    ProptestConfig { cases: default.cases.max(3000), ..default }
 }
 
 proptest! {

@@ -248,8 +248,8 @@ fn agrees(program: &Program) -> Result<Run, String> {
 
 /// `PROPTEST_CASES` increases the number of programs.
 fn config() -> ProptestConfig {
-    let asked = ProptestConfig::default();
-    ProptestConfig { cases: asked.cases.max(500), ..asked }
+    let default = ProptestConfig::default();
+    ProptestConfig { cases: default.cases.max(500), ..default }
 }
 
 proptest! {
