@@ -74,10 +74,11 @@ def draw_peers(rows, path):
             axes.text(ratio * 1.03, y, f"{ratio:.1f}", va="center", fontsize=7)
     axes.axvline(1, color=OURS)
     axes.set_xscale("log")
+    axes.margins(x=0.1)
     axes.set_yticks(range(len(rows)), [row["workload"] for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("time of the peer / time of the store (1 = as fast)")
-    axes.legend(loc="lower right")
+    axes.legend(loc="upper right")
     save(figure, path)
 
 
@@ -90,6 +91,7 @@ def draw_bandwidth(rows, path):
     for index, share in enumerate(shares):
         axes.text(share + 0.01, index, f"{share:.2f}", va="center", fontsize=8)
     axes.axvline(1, color="black", linewidth=0.8)
+    axes.margins(x=0.1)
     axes.set_yticks(range(len(rows)), [row["workload"] for row in rows])
     axes.invert_yaxis()
     axes.set_xlabel("share of a copy's bandwidth (1 = as fast as copying memory)")
@@ -116,7 +118,7 @@ def draw_scaling(scaling, copy, path):
         axes.axhline(copy, color="black", linewidth=0.8)
         axes.text(rows[0][0], copy, "copy", va="bottom", fontsize=8)
         axes.set_xscale("log", base=2)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.15 * max(copy, *(size / time for _, time, size in rows)))
         axes.set_ylabel("GB/s")
     values.set_xlabel("values of 64 MiB")
     elements.set_xlabel("elements of 4 values")
@@ -128,15 +130,20 @@ def table(head, rows):
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def short(number):
+    """Returns a number with three digits, without an exponent."""
+    return f"{number:.0f}" if number >= 1000 else f"{number:.3g}"
+
+
 def ratio(row, name):
-    return f"{row[name]:.3g}" if name in row else ""
+    return short(row[name]) if name in row else ""
 
 
 def print_tables(rows, scaling):
     numbers = [
         [
             f"`{row['workload']}`",
-            f"{row['ours_ms']:.3g}",
+            short(row["ours_ms"]),
             *(ratio(row, name) for name in ["ratio", "torch_ratio", "compiled_ratio"]),
             f"{row['gb_per_s'] / row['copy_gb_per_s']:.2f}" if row["gb_per_s"] else "",
         ]

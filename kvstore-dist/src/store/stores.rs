@@ -199,16 +199,17 @@ impl Stores {
         config.agree()
     }
 
-    /// Returns a store of parts for a policy. It is a new one if the policy needs another: an
-    /// optimizer that steps parts starts with the current values, and another unit needs another
-    /// partition.
+    /// Returns the store of parts for a policy. Creates a new store, without replacing the present
+    /// one, if the policy is an optimizer that steps parts, which starts with the current values,
+    /// or if it needs another partition.
     pub(crate) fn divide(&self, policy: &Policy) -> Result<Arc<LocalStore>> {
         let present = self.part();
         if !policy.steps_parts() && policy.unit() == self.unit() {
             return Ok(present);
         }
         let part = LocalStore::new(present.name(), self.backends.clone());
-        let part = part.ok_or_else(|| Error::Internal("a name is not known".to_owned()))?;
+        let part =
+            part.ok_or_else(|| Error::Internal("the store of parts cannot be created".to_owned()))?;
         self.seed(&part, &self.complete.keys()?, policy.unit())?;
         Ok(Arc::new(part))
     }

@@ -16,7 +16,7 @@ const ORDER: Ordering = Ordering::SeqCst;
 #[derive(Clone, Copy, Debug)]
 pub struct CountingAllocator;
 
-/// The allocations of the process so far. An allocation that changes its size counts again.
+/// The allocations of the process so far. A reallocation counts as a new allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     /// The number of allocations.
