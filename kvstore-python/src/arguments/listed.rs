@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
 
 use crate::array::classes::PyArray;
-use crate::interpreter::error::{to_python, type_error};
+use crate::interpreter::error::{to_python, wrong_class};
 use crate::interpreter::lists;
 
 /// Returns whether an argument is a list or a tuple. Checks this before any array attributes,
@@ -192,11 +192,10 @@ fn first_keys(py: Python<'_>, keys: &Keys, num_items: usize) -> PyResult<Vec<Key
 
 /// Returns the error for an object that is not an array.
 pub(crate) fn unexpected(object: &Bound<'_, PyAny>, place: Place) -> PyErr {
-    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     let expected = match place {
-        Place::Itself => "an array, a list of arrays or a nested list of arrays",
-        Place::At(_) => "an array or a list of arrays",
-        Place::Within(..) => "an array",
+        Place::Itself => "expected an array, a list of arrays or a nested list of arrays",
+        Place::At(_) => "expected an array or a list of arrays",
+        Place::Within(..) => "expected an array",
     };
-    type_error(object.py(), format!("expected {expected}, found a `{class}`"))
+    wrong_class(object, expected)
 }

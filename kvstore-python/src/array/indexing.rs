@@ -7,7 +7,7 @@ use pyo3::types::{PyEllipsis, PySlice, PyTuple};
 
 use super::operand;
 use crate::convert;
-use crate::interpreter::error::{detached, optional, to_python, type_error};
+use crate::interpreter::error::{detached, optional, to_python, type_error, wrong_class};
 use crate::interpreter::finalization;
 use crate::numpy;
 
@@ -40,8 +40,7 @@ pub(crate) fn assign(part: &NDArray, value: &Bound<'_, PyAny>) -> PyResult<()> {
         array
     } else {
         let array = numpy::asarray(value)?;
-        operand::array(&array)?
-            .ok_or_else(|| operand::not_an_array(value, "value: expected an array"))?
+        operand::array(&array)?.ok_or_else(|| wrong_class(value, "value: expected an array"))?
     };
     detached(py, move || part.assign(&array.tensor()))
 }

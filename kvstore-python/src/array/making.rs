@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::classes::PyArray;
 use super::operand;
 use crate::convert::{self, DeviceName};
-use crate::interpreter::error::{detached, invalid, to_python};
+use crate::interpreter::error::{detached, invalid, to_python, wrong_class};
 use crate::interpreter::lists;
 
 /// Returns an array with every element set to a number.
@@ -36,7 +36,7 @@ pub(crate) fn from_array(
     device: Option<DeviceName>,
 ) -> PyResult<PyArray> {
     let array = operand::array(source)?
-        .ok_or_else(|| operand::not_an_array(source, "source: expected an array of any library"))?;
+        .ok_or_else(|| wrong_class(source, "source: expected an array of any library"))?;
     let dtype = dtype.map_or(Ok(array.dtype()), |name| convert::dtype(py, name))?;
     let device = device.map_or(Ok(array.device()), |name| convert::device(py, name))?;
     let made = move || array.as_type(dtype)?.to_device(kvstore::backends(), device)?.copy();

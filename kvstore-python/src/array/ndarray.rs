@@ -14,7 +14,7 @@ use crate::convert;
 use crate::interop::export::ExportRequest;
 use crate::interop::{dlpack, dtypes, export, to_numpy};
 use crate::interpreter::error::{
-    detached, invalid, is_replaceable, optional, to_python, type_error,
+    detached, invalid, is_replaceable, optional, to_python, type_error, wrong_class,
 };
 use crate::interpreter::{finalization, interrupt, lists};
 
@@ -24,7 +24,7 @@ type PickledParts<'py> = (Bound<'py, PyType>, Any<'py>, Any<'py>, &'static str);
 
 /// Returns an array of any library as an `NDArray`.
 fn other_array(other: &Any<'_>, function: &str) -> PyResult<NDArray> {
-    let expected = || operand::not_an_array(other, &format!("{function}: expected an array"));
+    let expected = || wrong_class(other, &format!("{function}: expected an array"));
     operand::array(other)?.ok_or_else(expected)
 }
 

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::classes::{PyArray, PyRows};
 use crate::convert;
 use crate::interop::foreign;
-use crate::interpreter::error::{detached, invalid, replaced, to_python, type_error};
+use crate::interpreter::error::{detached, invalid, replaced, to_python, wrong_class};
 use crate::interpreter::lists;
 
 /// Returns an array of this package or of another library, or `None` if the object is not an array.
@@ -34,7 +34,7 @@ pub(crate) fn row_ids(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
 
 /// Returns the current value of an array.
 pub(crate) fn tensor(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    let array = array(object)?.ok_or_else(|| not_an_array(object, "expected an array"))?;
+    let array = array(object)?.ok_or_else(|| wrong_class(object, "expected an array"))?;
     array.copy().map(|array| array.tensor()).map_err(|error| to_python(py, error))
 }
 
@@ -44,13 +44,6 @@ pub(crate) fn value(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Value
         Ok(rows) => Ok(Value::Rows(rows.get().value())),
         Err(_) => tensor(py, object).map(Value::Dense),
     }
-}
-
-/// Returns the error for an object that is not an array. The message is `expected`, followed by the
-/// type of the object.
-pub(crate) fn not_an_array(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
-    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    type_error(object.py(), format!("{expected}, found a `{class}`"))
 }
 
 /// Returns the error for an unknown storage type.

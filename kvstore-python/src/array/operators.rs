@@ -8,7 +8,7 @@ use super::classes::PyArray;
 use super::classes::PyRows;
 use super::operand;
 use crate::convert;
-use crate::interpreter::error::{detached, invalid, type_error};
+use crate::interpreter::error::{detached, invalid, wrong_class};
 
 /// The right operand.
 enum Operand {
@@ -64,15 +64,13 @@ pub(crate) fn in_place(
             detached(slf.py(), || array.binary_scalar_assign(op, number))
         }
         Some(Operand::Array(other)) => detached(slf.py(), move || array.binary_assign(op, &other)),
-        None => Err(not_an_operand(op, other)?),
+        None => Err(not_an_operand(op, other)),
     }
 }
 
 /// Returns the error for an operand that is neither an array nor a number.
-pub(crate) fn not_an_operand(op: BinaryOp, other: &Bound<'_, PyAny>) -> PyResult<PyErr> {
-    let class = other.get_type().name()?;
-    let text = format!("{}: expected an array or a number, found a `{class}`", op.name());
-    Ok(type_error(other.py(), text))
+pub(crate) fn not_an_operand(op: BinaryOp, other: &Bound<'_, PyAny>) -> PyErr {
+    wrong_class(other, &format!("{}: expected an array or a number", op.name()))
 }
 
 pub(crate) fn compare<'py>(

@@ -81,7 +81,7 @@ pub(crate) fn in_place(
 ) -> PyResult<()> {
     match computed(slf, op, other, false)? {
         Some(value) => slf.get().receive(slf.py(), &value),
-        None => Err(operators::not_an_operand(op, other)?),
+        None => Err(operators::not_an_operand(op, other)),
     }
 }
 

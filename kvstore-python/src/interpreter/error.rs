@@ -78,6 +78,12 @@ pub(crate) fn type_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
     made(py, &Error::invalid(text), "Type").unwrap_or_else(|failed| failed)
 }
 
+/// Returns a `TypeError` about an object. The message is `expected`, followed by the object's type.
+pub(crate) fn wrong_class(object: &Bound<'_, PyAny>, expected: &str) -> PyErr {
+    let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    type_error(object.py(), format!("{expected}, found a `{class}`"))
+}
+
 /// Returns an `InvalidArgument` exception.
 pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
     to_python(py, Error::invalid(text))

@@ -7,12 +7,11 @@
 
 use kvstore::fallible;
 use pyo3::conversion::FromPyObjectOwned;
-use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use super::error::to_python;
+use super::error::{to_python, wrong_class};
 
 /// Returns a list of items.
 ///
@@ -52,8 +51,7 @@ pub(crate) fn read<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>) -
     // SAFETY: `object` is an object, and this thread has the GIL.
     let is_sequence = unsafe { ffi::PySequence_Check(object.as_ptr()) } != 0;
     if !is_sequence || object.is_instance_of::<PyString>() {
-        let found = object.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("expected a list, found a `{found}`")));
+        return Err(wrong_class(object, "expected a list"));
     }
     let items = object.try_iter()?.map(|item| item?.extract().map_err(Into::into));
     collect(object.py(), object.len().unwrap_or_default(), items)

@@ -13,7 +13,7 @@ use crate::arguments::keys;
 use crate::array::classes::{PyArray, PyRows};
 use crate::array::operand;
 use crate::convert;
-use crate::interpreter::error::{about, detached, invalid, to_python};
+use crate::interpreter::error::{about, detached, invalid, to_python, wrong_class};
 use crate::interpreter::lists;
 
 /// An optimizer: its name and its hyper-parameters. A store copies it when the optimizer is set.
@@ -158,7 +158,7 @@ impl PyOptimizer {
         // A row-sparse weight: update its dense form, then replace its rows.
         let Ok(rows) = weight.cast::<PyRows>() else {
             let expected = "weight: expected an `NDArray` or a `RowSparseNDArray`";
-            return Err(operand::not_an_array(weight, expected));
+            return Err(wrong_class(weight, expected));
         };
         let value = rows.get().value();
         let stepped = detached(py, || {
