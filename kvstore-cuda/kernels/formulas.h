@@ -301,8 +301,7 @@ KV_ROW_STATE(GroupAdaGrad) {
     s[0] = new_s0;
 }
 
-// The formulas to compile: KV_FORMULA, or all but those whose state belongs to rows, those of lazy optimizers, those
-// that need norms, and those whose state belongs to rows.
+// The formulas to compile. If KV_FORMULA is defined, it is the only one.
 #ifdef KV_FORMULA
 #define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)
 #define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)

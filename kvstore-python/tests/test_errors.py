@@ -152,7 +152,7 @@ WRONG = {
     "axis": (
         lambda kv, a: nd.concatenate([a], axis=-2),
         ValueError,
-        r"concatenate: \[2\] f32 has no axis -2",
+        r"concatenate: axis -2 is out of range for \[2\] f32: expected at least -1",
     ),
     "axis: too large": (
         lambda kv, a: nd.concatenate([a], axis=2**70),

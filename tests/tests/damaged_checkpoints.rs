@@ -111,7 +111,7 @@ fn headers_are_checked() {
             manifest["rule"]["optimizer"]["hyper_parameters"]["learning_rate"] = json!(-1);
         }),
         ("optimizer states but no optimizer", |_, manifest| manifest["rule"] = json!("assign")),
-        ("needs a step of at least 1", |_, manifest| {
+        ("step: expected at least 1, found 0", |_, manifest| {
             let decay = json!({"factor": {"step": 0, "factor": 1.0, "stop": 0.0}});
             manifest["rule"]["optimizer"]["scheduler"] = json!({"decay": decay, "warmup": null});
         }),

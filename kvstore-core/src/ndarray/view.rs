@@ -16,7 +16,8 @@ impl NDArray {
         let rows = self.shape().num_rows();
         if self.shape().rank() == 0 || start > stop || stop > rows {
             return Err(Error::invalid(format!(
-                "slice [{start}, {stop}) is out of range for {}",
+                "slice [{start}, {stop}) is out of range for {}: expected a stop of at most \
+                 {rows}, and a start of at most the stop",
                 self.spec
             )));
         }
@@ -30,9 +31,10 @@ impl NDArray {
     /// # Errors
     /// - [`Error::InvalidArgument`] if the array does not have this row.
     pub fn at(&self, index: usize) -> Result<Self> {
-        if self.shape().rank() == 0 || index >= self.shape().num_rows() {
+        let rows = self.shape().num_rows();
+        if self.shape().rank() == 0 || index >= rows {
             return Err(Error::invalid(format!(
-                "row index {index} is out of range for {}",
+                "row index {index} is out of range for {}: expected less than {rows}",
                 self.spec
             )));
         }

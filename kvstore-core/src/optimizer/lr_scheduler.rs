@@ -83,7 +83,7 @@ impl LrScheduler {
     /// - [`Error::InvalidArgument`] if `factor` is not in `[0, 1]`.
     pub fn factor(step: u64, factor: f64) -> Result<Self> {
         if step == 0 {
-            return Err(Error::invalid("a factor schedule needs a step of at least 1, not 0"));
+            return Err(Error::invalid("step: expected at least 1, found 0"));
         }
         check_factor(factor)?;
         Ok(Self::of(Decay::Factor { step, factor, stop: 1e-8 }))
@@ -114,15 +114,12 @@ impl LrScheduler {
     /// - [`Error::InvalidArgument`] if `factor` is not in `[0, 1]`.
     pub fn multi_factor(steps: Vec<u64>, factor: f64) -> Result<Self> {
         if steps.len() > MAX_ITEMS {
-            let text =
-                format!("a multi-factor schedule of {} steps, more than {MAX_ITEMS}", steps.len());
-            return Err(Error::invalid(text));
+            return Err(Error::invalid(format!(
+                "steps: expected at most {MAX_ITEMS} numbers, found {}",
+                steps.len()
+            )));
         }
-        if steps.is_empty() || steps.contains(&0) || !steps.is_sorted_by(|a, b| a < b) {
-            let text =
-                format!("a multi-factor schedule needs ascending steps from 1, not {steps:?}");
-            return Err(Error::invalid(text));
-        }
+        check_steps(&steps)?;
         check_factor(factor)?;
         Ok(Self::of(Decay::MultiFactor { steps, factor }))
     }
@@ -143,7 +140,9 @@ impl LrScheduler {
                 "pwr: expected a number of at least 0, found {power}"
             )));
         }
-        check_end(max_update, 0, power + final_lr)?;
+        check_finite("pwr", power)?;
+        check_finite("final_lr", final_lr)?;
+        check_end(max_update, 0)?;
         Ok(Self::of(Decay::Poly { max_update, power, final_lr }))
     }
 
@@ -157,7 +156,8 @@ impl LrScheduler {
     /// - [`Error::InvalidArgument`] if `max_update` is 0.
     /// - [`Error::InvalidArgument`] if `final_lr` is not finite.
     pub fn cosine(max_update: u64, final_lr: f64) -> Result<Self> {
-        check_end(max_update, 0, final_lr)?;
+        check_finite("final_lr", final_lr)?;
+        check_end(max_update, 0)?;
         Ok(Self::of(Decay::Cosine { max_update, final_lr }))
     }
 
@@ -172,7 +172,8 @@ impl LrScheduler {
             Decay::Poly { max_update, .. } | Decay::Cosine { max_update, .. } => max_update,
             Decay::Factor { .. } | Decay::MultiFactor { .. } => u64::MAX,
         };
-        check_end(end, steps, begin_lr)?;
+        check_finite("warmup_begin_lr", begin_lr)?;
+        check_end(end, steps)?;
         self.warmup = Some(WarmupPhase { steps, begin_lr, mode });
         Ok(self)
     }
@@ -246,15 +247,30 @@ fn check_factor(factor: f64) -> Result<()> {
     Err(Error::invalid(format!("factor: expected a number from 0 to 1, found {factor}")))
 }
 
-fn check_end(max_update: u64, warmup_steps: u64, number: f64) -> Result<()> {
-    if max_update <= warmup_steps {
-        return Err(Error::invalid(format!(
-            "max_update: expected more than the {warmup_steps} steps of the warm-up, found \
-             {max_update}"
-        )));
+fn check_steps(steps: &[u64]) -> Result<()> {
+    let found = match steps {
+        [] => "none".to_owned(),
+        [0, ..] => "0".to_owned(),
+        _ => match steps.iter().zip(&steps[1..]).find(|(step, next)| step >= next) {
+            Some((step, next)) => format!("{next} after {step}"),
+            None => return Ok(()),
+        },
+    };
+    Err(Error::invalid(format!("steps: expected ascending numbers of at least 1, found {found}")))
+}
+
+fn check_end(max_update: u64, warmup_steps: u64) -> Result<()> {
+    if max_update > warmup_steps {
+        return Ok(());
     }
-    if !number.is_finite() {
-        return Err(Error::invalid("a schedule needs finite numbers"));
+    Err(Error::invalid(format!(
+        "max_update: expected more than the {warmup_steps} steps of the warm-up, found {max_update}"
+    )))
+}
+
+fn check_finite(name: &str, number: f64) -> Result<()> {
+    if number.is_finite() {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::invalid(format!("{name}: expected a finite number, found {number}")))
 }

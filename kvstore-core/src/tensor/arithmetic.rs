@@ -281,7 +281,11 @@ fn product_size(left: &Tensor, right: &Tensor) -> Result<(MatmulSize, Shape)> {
 fn joined_shape(first: &Tensor, tensors: &[Tensor], axis: usize) -> Result<Shape> {
     let mut joined = Vec::from(first.shape().dims());
     if axis >= joined.len() {
-        return Err(Error::invalid(format!("concatenate: {} has no axis {axis}", first.spec())));
+        return Err(Error::invalid(format!(
+            "concatenate: axis {axis} is out of range for {}: expected less than {}",
+            first.spec(),
+            joined.len()
+        )));
     }
     let mut length = 0;
     for tensor in tensors {

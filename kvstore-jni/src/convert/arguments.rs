@@ -72,10 +72,10 @@ pub(crate) fn schedule(env: &Env<'_>, numbers: &JLongArray<'_>) -> Result<Option
             LrScheduler::multi_factor(steps, fraction(factor))?
         }
         (ScheduleKind::Poly, &[end, power, last]) => {
-            LrScheduler::poly(update_count(end, "maxUpdate")?, fraction(power), fraction(last))?
+            LrScheduler::poly(update_count(end, "max_update")?, fraction(power), fraction(last))?
         }
         (ScheduleKind::Cosine, &[end, last]) => {
-            LrScheduler::cosine(update_count(end, "maxUpdate")?, fraction(last))?
+            LrScheduler::cosine(update_count(end, "max_update")?, fraction(last))?
         }
         _ => return Err(Error::invalid(format!("unknown schedule {numbers:?}")).into()),
     };
@@ -83,7 +83,7 @@ pub(crate) fn schedule(env: &Env<'_>, numbers: &JLongArray<'_>) -> Result<Option
     if steps == 0 {
         return Ok(Some(schedule));
     }
-    let steps = update_count(steps, "warmupSteps")?;
+    let steps = update_count(steps, "warmup_steps")?;
     Ok(Some(schedule.with_warmup(steps, fraction(begin), Warmup::of(mode)?)?))
 }
 
@@ -98,8 +98,7 @@ fn fraction(bits: jlong) -> f64 {
 /// - [`Error::InvalidArgument`] if it is negative.
 fn update_count(number: jlong, name: &str) -> Result<u64> {
     let count = u64::try_from(number);
-    Ok(count
-        .map_err(|_| Error::invalid(format!("`{name}`: expected 0 or more, found {number}")))?)
+    Ok(count.map_err(|_| Error::invalid(format!("{name}: expected 0 or more, found {number}")))?)
 }
 
 /// Returns the shape with these dimensions.

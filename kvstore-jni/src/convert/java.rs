@@ -72,7 +72,7 @@ pub(super) fn with_string<T>(
     if text.contains(char::REPLACEMENT_CHARACTER)
         && JNIString::new(&text).to_bytes() != encoded.to_bytes()
     {
-        let text = format!("`{name}`: expected valid Unicode, found `{text}`");
+        let text = format!("{name}: expected valid Unicode, found `{text}`");
         return Err(Error::invalid(text).into());
     }
     convert(&text)
@@ -156,7 +156,7 @@ where
 {
     number
         .try_into()
-        .map_err(|_| Error::invalid(format!("`{name}`: expected 0 or more, found {number}")).into())
+        .map_err(|_| Error::invalid(format!("{name}: expected 0 or more, found {number}")).into())
 }
 
 /// Converts a count to a Java `int`.

@@ -77,7 +77,11 @@ fn along_first(array: &NDArray, index: &Bound<'_, PyAny>) -> PyResult<NDArray> {
     // As in Python, a negative index counts from the end.
     let from_start = if number < 0 { number.saturating_add_unsigned(rows) } else { number };
     let row = usize::try_from(from_start).ok().filter(|row| *row < rows).ok_or_else(|| {
-        PyIndexError::new_err(format!("row index {number} is out of range for {}", array.spec()))
+        PyIndexError::new_err(format!(
+            "row index {number} is out of range for {}: expected at least -{rows} and less than \
+             {rows}",
+            array.spec()
+        ))
     })?;
     array.at(row).map_err(|error| to_python(py, error))
 }

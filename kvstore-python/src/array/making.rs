@@ -74,8 +74,13 @@ pub(crate) fn concatenate<'py>(
     let array = first.get().array();
     let rank = array.shape().rank();
     let from_first = if axis < 0 { axis.saturating_add_unsigned(rank) } else { axis };
-    let axis = usize::try_from(from_first)
-        .map_err(|_| invalid(py, format!("concatenate: {} has no axis {axis}", array.spec())))?;
+    let axis = usize::try_from(from_first).map_err(|_| {
+        let spec = array.spec();
+        let text = format!(
+            "concatenate: axis {axis} is out of range for {spec}: expected at least -{rank}"
+        );
+        invalid(py, text)
+    })?;
     let joined = detached(py, move || NDArray::concatenate(&parts, axis))?;
     PyArray::as_class_of(first, joined)
 }

@@ -51,8 +51,7 @@ pub(crate) fn header() -> String {
         let uses: Vec<_> = formulas.map(|formula| format!("Use({})", formula.name)).collect();
         format!("#define {name}(Use) {}\n", uses.join(" "))
     };
-    text += "\n// The formulas to compile: KV_FORMULA, or all but those whose state belongs to rows, those of lazy optimizers, those\n\
-             // that need norms, and those whose state belongs to rows.\n";
+    text += "\n// The formulas to compile. If KV_FORMULA is defined, it is the only one.\n";
     text += "#ifdef KV_FORMULA\n";
     text += "#define KV_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n";
     text += "#define KV_LAZY_FORMULAS(Use) KV_FOR(KV_FORMULA, Use)\n";

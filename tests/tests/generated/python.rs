@@ -96,7 +96,10 @@ fn class(optimizer: &Optimizer) -> String {
     for parameter in &parameters {
         text += &argument(parameter.name, &prose(parameter.about));
     }
-    text += &argument("options", "Those of every optimizer, :class:`mxkv.optimizer.Options`");
+    text += &argument(
+        "options",
+        "The options that every optimizer has, :class:`mxkv.optimizer.Options`",
+    );
     text += "    \"\"\"\n\n";
     let _ = writeln!(text, "    _name = \"{}\"\n", definition.name);
     text += "    def __init__(\n        self,\n        *,\n";

@@ -28,7 +28,7 @@ class Adamax(Named):
         beta2: Decay of the largest gradient.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "adamax"

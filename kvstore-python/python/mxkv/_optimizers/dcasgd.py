@@ -29,7 +29,7 @@ class DCASGD(Named):
         lamda: Strength of the compensation.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "dcasgd"

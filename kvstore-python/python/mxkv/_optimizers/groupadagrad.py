@@ -30,7 +30,7 @@ class GroupAdaGrad(Named):
             state; otherwise missing rows count as 0.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "groupadagrad"

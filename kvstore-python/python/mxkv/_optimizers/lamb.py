@@ -39,7 +39,7 @@ class LAMB(Named):
         bias_correction: Whether to correct the bias of means that start at 0.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "lamb"

@@ -38,7 +38,7 @@ class LARS(Named):
         momentum_correction: Whether a change of the learning rate also scales the momentum.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "lars"

@@ -32,7 +32,7 @@ class Nadam(Named):
         schedule_decay: Speed at which the momentum approaches ``beta1``.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "nadam"

@@ -29,7 +29,7 @@ class NAG(Named):
         momentum: Fraction of the last step that is added; 0 for no momentum.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "nag"

@@ -29,7 +29,7 @@ class Nesterov(Named):
         momentum: Decay of the sum of gradients; 0 for no momentum.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "nesterov"

@@ -40,7 +40,7 @@ class RMSProp(Named):
             as by PyTorch.
         learning_rate: Step size; with a schedule, its base.
         wd: Weight decay.
-        options: Those of every optimizer, :class:`mxkv.optimizer.Options`.
+        options: The options that every optimizer has, :class:`mxkv.optimizer.Options`.
     """
 
     _name = "rmsprop"

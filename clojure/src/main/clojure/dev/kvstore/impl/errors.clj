@@ -6,7 +6,8 @@
     shown    a value as it appears in messages
     invalid, reject, check, length-mismatch  throw for errors that Clojure code detects
     int32?   whether a number fits a Java int"
-  (:require [clojure.string :as string])
+  (:require [clojure.string :as string]
+            [dev.kvstore.impl.option-names :as option-names])
   (:import (dev.kvstore KVStoreException KVStoreException$Code)
            (java.util Locale)))
 
@@ -28,11 +29,12 @@
 (defn outward
   "Returns the exception to throw instead of `e`.
 
-  For a KVStoreException of the library this is an `ex-info` with its code, key and so on in the
-  `ex-data`. Any other exception, and every exception of an updater, is returned unchanged."
+  For a KVStoreException of the library this is an `ex-info` with the names of Clojure in the
+  message, and with code, key and so on in the `ex-data`. Any other exception, and every exception
+  of an updater, is returned unchanged."
   ^Throwable [e]
   (if (and (instance? KVStoreException e) (not (.isFromUpdater ^KVStoreException e)))
-    (ex-info (ex-message e) (facts e) e)
+    (ex-info (option-names/in-clojure (ex-message e)) (facts e) e)
     e))
 
 (defmacro guard

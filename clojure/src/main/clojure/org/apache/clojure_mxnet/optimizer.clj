@@ -38,6 +38,7 @@
             [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.optimizers :as optimizers]
+            [dev.kvstore.impl.option-names :as option-names]
             [dev.kvstore.impl.pairs :as pairs]
             [dev.kvstore.impl.printing])
   (:import (dev.kvstore LrScheduler NDArray Optimizer OptimizerState)))
@@ -80,11 +81,11 @@
                (str "expected a map with keywords for keys, found " (errors/shown opts))))
   (let [{:keys [lr-mult wd-mult]} opts
         numbers (dissoc opts :lr-scheduler :lr-mult :wd-mult)]
-    (when-let [unknown (first (remove (comp (set known) hyper-parameters/native-name)
+    (when-let [unknown (first (remove (comp (set known) option-names/native-name)
                                       (keys numbers)))]
       (errors/invalid (str "optimizer `" optimizer-name "` has no hyper-parameter `"
                            (pr-str unknown) "`: expected one of "
-                           (string/join ", " (map (comp str hyper-parameters/option) known))
+                           (string/join ", " (map (comp str option-names/option) known))
                            ", :lr-scheduler, :lr-mult, :wd-mult")
                       unknown))
     (when-let [wrong (wrong-option numbers opts)]

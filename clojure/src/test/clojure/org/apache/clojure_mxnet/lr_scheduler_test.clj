@@ -56,7 +56,14 @@
            (:start (failure (lr-scheduler/learning-rate (lr-scheduler/poly-scheduler 4) bad 1))))))
   (is (= (lr-scheduler/multi-factor-scheduler [1 2] 0.5)
          (lr-scheduler/multi-factor-scheduler (eduction (map inc) [0 1]) 0.5)))
-  (is (= :invalid-argument (code (lr-scheduler/factor-scheduler 0 0.5))))
+  (is (= "step: expected at least 1, found 0"
+         (:message (failure (lr-scheduler/factor-scheduler 0 0.5)))))
+  (is (= "steps: expected ascending numbers of at least 1, found 3 after 3"
+         (:message (failure (lr-scheduler/multi-factor-scheduler [1 3 3] 0.5)))))
+  (is (= "max-update: expected more than the 4 steps of the warm-up, found 3"
+         (:message (failure (lr-scheduler/poly-scheduler 3 {:warmup-steps 4})))))
+  (is (= "stop-factor-lr: expected a number of at least 0, found -1"
+         (:message (failure (lr-scheduler/factor-scheduler 1 0.5 {:stop-factor-lr -1})))))
   (is (= :invalid-argument (code (lr-scheduler/factor-scheduler 1 2))))
   (is (= :invalid-argument (code (lr-scheduler/multi-factor-scheduler [3 2] 0.5))))
   (is (= :invalid-argument (code (lr-scheduler/cosine-scheduler 2 {:warmup-steps 3}))))

@@ -105,8 +105,13 @@
     (is (= [0.25 2.0] ((juxt :learning-rate :rescale-grad) (kvstore/hyper-parameters kv))))
     (kvstore/push kv "w" (ndarray/ones [1]))
     (is (= [0.5] (ndarray/->vec (kvstore/pull kv "w"))))
-    (is (= :invalid-argument (code (kvstore/set-hyper-parameters kv {:learning-rate 1 :rho 1}))))
-    (is (= :invalid-argument (code (kvstore/set-hyper-parameters kv {:learning-rate -1}))))
+    (is (= (str "optimizer `sgd` has no hyper-parameter `:rho`: expected one of "
+                ":learning-rate, :wd, :rescale-grad, :clip-gradient, :begin-num-update, "
+                ":momentum, :lazy-update")
+           (:message (failure (kvstore/set-hyper-parameters kv {:learning-rate 1 :rho 1})))))
+    (is (= (str "hyper-parameter `:learning-rate` of optimizer `sgd` cannot be -1: expected a "
+                "number of at least 0")
+           (:message (failure (kvstore/set-hyper-parameters kv {:learning-rate -1})))))
     (is (= "Invalid hyper-parameters"
            (:start (failure (kvstore/set-hyper-parameters kv {:learning-rate "fast"})))))
     (is (= 0.25 (:learning-rate (kvstore/hyper-parameters kv))) "all or none")
@@ -155,7 +160,7 @@
            (:message (failure (optimizer/sgd {:lazy-update "on"})))))
     (is (string/includes? (:message (failure (kvstore/set-optimizer
                                                kv (optimizer/sgd {:lazy-update 0.5}))))
-                          "`lazy_update`"))))
+                          "`:lazy-update`"))))
 
 (deftest invalid-steps
   (let [opt (optimizer/adam)
