@@ -30,7 +30,7 @@ const NUM_KEYS: usize = 2800;
 const NUM_RANKS: usize = 2;
 /// The distance between the allocations that fail. Failing each of up to 140 allocations of a
 /// collective call would be slow, so only `make nightly` does that.
-const STEP: usize = 12;
+const STEP: usize = 24;
 
 /// A rank of a group, with its store.
 struct Worker {

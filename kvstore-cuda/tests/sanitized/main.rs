@@ -16,7 +16,7 @@ fn random_batches_stay_within_their_ranges() {
     let output = Command::new(&compiler)
         .args([
             "-std=c++17",
-            "-O1",
+            "-O0", // the compiler takes longer at -O1 than the program saves
             "-g1",
             "-ffp-contract=off",
             "-DKV_EMULATED",
@@ -33,7 +33,7 @@ fn random_batches_stay_within_their_ranges() {
         .unwrap_or_else(|error| panic!("{compiler}: {error}"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for seed in ["1", "2"] {
-        let output = Command::new(&fuzz).args([seed, "4"]).output().unwrap();
+        let output = Command::new(&fuzz).args([seed, "2"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "seed {seed}: {text}");
         println!("seed {seed}: {}", String::from_utf8_lossy(&output.stdout).trim());

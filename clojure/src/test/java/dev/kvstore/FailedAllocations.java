@@ -30,6 +30,10 @@ final class FailedAllocations {
     /** An upper bound of the long allocations of a call. */
     private static final int MOST = 1000;
 
+    /** Each allocation would take long, so only {@code make nightly} lets each fail. */
+    private static final int STEP =
+            Integer.parseInt(System.getenv().getOrDefault("KVSTORE_TEST_ALLOCATIONS", "3"));
+
     private static final List<String> KEYS =
             IntStream.range(0, NUM_KEYS).mapToObj(number -> "w" + number).toList();
 
@@ -52,11 +56,12 @@ final class FailedAllocations {
     }
 
     /**
-     * Makes a call once for each of its long allocations. In each call, this allocation and all
-     * later ones fail. Returns the number of long allocations.
+     * Makes a call once for every {@code STEP} of its long allocations. In each call, one of them
+     * and all later ones fail. Returns the number of long allocations, which is up to
+     * {@code STEP} - 1 too large.
      */
     private static int failEach(Call call) throws Exception {
-        for (int after = 0; after < MOST; after++) {
+        for (int after = 0; after < MOST; after += STEP) {
             NativeMemory.trim();
             Attempt attempt = new Attempt(call.run, after);
             // Use a new thread, because it has no cached memory of earlier calls.
