@@ -94,13 +94,13 @@ kernels: ## generates kernel formulas and constructors of optimizers, and compil
 	scripts/kernels.sh --write
 
 nightly: test-setup ## runs the long tests: a bare Debian, Miri, 20,000 random programs, fuzzers
-	tests/peers/mxnet-venv # Without MXNet, the tests below would skip the programs against it.
+	scripts/mxnet-venv.sh # Without MXNet, the tests below would skip the programs against it.
 	scripts/bare-debian.sh
 	$(MAKE) miri
 	PROPTEST_CASES=1000 cargo test -p kvstore-dist --test store_jobs
-	KVSTORE_TEST_ALLOCATIONS=1 cargo test -p kvstore-dist --test failed_allocations
-	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test local_store
-	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 KVSTORE_TEST_PROCESSES=20 $(MAKE) test
+	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test random_programs
+	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 KVSTORE_TEST_PROCESSES=20 \
+		KVSTORE_TEST_ALLOCATIONS=1 $(MAKE) test
 	scripts/replay.sh 20000
 	scripts/fuzz.sh 600
 

@@ -32,7 +32,7 @@ left_out() {
             echo "counts allocations with its own allocator" ;;
         generated) echo "reads source files and runs no code of the core" ;;
         layering) echo "runs cargo and no code of the core" ;;
-        local_store)
+        random_programs)
             echo "generating random programs takes minutes; the other suites run the same verbs" ;;
         row_sparse)
             echo "takes more than ten minutes; store_snapshots and lib use the same threads" ;;

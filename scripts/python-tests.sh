@@ -36,7 +36,7 @@ check() {
 
 version_of() { "$1" -c 'import platform; print(platform.python_version())'; }
 
-mxnet=$(tests/peers/mxnet-venv) || mxnet=
+mxnet=$(scripts/mxnet-venv.sh) || mxnet=
 newest_python=$(echo "$pythons" | tail -n 1)
 echo "$pythons" | while read -r python; do
     version=$(version_of "$python")
@@ -51,9 +51,11 @@ echo "$pythons" | while read -r python; do
     if [ "$python" = "$newest_python" ]; then
         KVSTORE_MXNET_PYTHON=$mxnet check "python-$version" "$tests/bin/python" kvstore-python/tests
     else
-        # The code that allocates does not depend on the version of Python.
+        # The code that allocates does not depend on the version of Python, and mypy checks the
+        # types for the oldest one.
         KVSTORE_MXNET_PYTHON='' check "python-$version" "$tests/bin/python" kvstore-python/tests \
-            --ignore=kvstore-python/tests/test_failed_allocations.py
+            --ignore=kvstore-python/tests/test_failed_allocations.py \
+            --ignore=kvstore-python/tests/test_types.py
     fi
 done
 

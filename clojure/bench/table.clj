@@ -28,9 +28,9 @@
              (median (flatten (primaryMetric "rawData")))]))))
 
 (defn- criterion
-  "Returns the nanoseconds of a benchmark of `kvstore/benches/border.rs`: the median of criterion."
+  "Returns the nanoseconds of a benchmark of `kvstore/benches/jvm_calls.rs`: criterion's median."
   [folder bench]
-  (with-open [reader (io/reader (io/file folder "border" bench "new" "estimates.json"))]
+  (with-open [reader (io/reader (io/file folder "jvm_calls" bench "new" "estimates.json"))]
     (get-in (json/read reader) ["median" "point_estimate"])))
 
 (def ^:private calls

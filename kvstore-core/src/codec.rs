@@ -1,8 +1,8 @@
 //! [`Compression`]: sends one or two bits per element of a gradient, and keeps the rest for later
 //! pushes.
 //!
-//! This file defines the codes. The loops over them are in the backends. The residual is from F.
-//! Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
+//! This file defines the codes. Backends compute them: `cpu/quantize.rs` here. The residual is from
+//! F. Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
 //! Distributed Training of Speech DNNs", Interspeech 2014. The threshold is from N. Strom's paper
 //! on distributed training, Interspeech 2015.
 

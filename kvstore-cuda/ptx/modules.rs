@@ -2,12 +2,12 @@
 [
     include_str!("broadcast.ptx"),
     include_str!("cast.ptx"),
-    include_str!("compress.ptx"),
     include_str!("elementwise.ptx"),
     include_str!("measure_Lars.ptx"),
     include_str!("measure_LarsMomentum.ptx"),
     include_str!("measure_Lamb.ptx"),
     include_str!("norm.ptx"),
+    include_str!("quantize.ptx"),
     include_str!("rows.ptx"),
     include_str!("strided.ptx"),
     include_str!("sum.ptx"),

@@ -4,7 +4,7 @@
 //! - [`probe`]: looks for a driver with a GPU
 //! - [`CudaBackend`]: the GPUs as a backend
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`broadcast`], [`update`], [`norm`], [`row_jobs`], [`compress`], [`cast`],
+//! - [`sum`], [`broadcast`], [`update`], [`norm`], [`row_jobs`], [`quantize`], [`cast`],
 //!   [`elementwise`], [`strided`]: the arguments and names of kernels
 //! - [`fan`]: the jobs that [`sum`] and [`broadcast`] share
 
@@ -14,6 +14,6 @@ mod args;
 mod backend;
 mod driver;
 
-pub use args::{batch, cast, compress, elementwise, fan, norm, row_jobs, strided, sum, update};
+pub use args::{batch, cast, elementwise, fan, norm, quantize, row_jobs, strided, sum, update};
 pub use backend::{CudaBackend, broadcast};
 pub use driver::probe::{Absence, Driver, probe};

@@ -21,9 +21,9 @@ use jobs::{
 use kvstore_core::ErrorCode;
 use kvstore_dist::{Collective, MpiCollective, MpiOptions, Wait};
 
-mod host;
+mod collective_suite;
 mod jobs;
-mod suite;
+mod own_mpi;
 
 /// Returns whether this process has loaded an MPI library.
 fn is_loaded() -> bool {
@@ -36,19 +36,26 @@ const PROGRAMS: [(&str, fn()); 13] = [
         assert!(!is_loaded(), "MPI is loaded before the first use");
         let member = open();
         assert!(is_loaded(), "`is_loaded` does not find the MPI library");
-        suite::all(&member);
+        collective_suite::all(&member);
     }),
-    ("pieces", || suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }))),
-    ("late", || last_stays_away(|| {}, |member| suite::late(member, Duration::from_secs(1)))),
+    ("pieces", || {
+        collective_suite::all(&open_with(&MpiOptions { max_message: 1000, ..options() }));
+    }),
+    ("late", || {
+        last_stays_away(|| {}, |member| collective_suite::late(member, Duration::from_secs(1)));
+    }),
     ("stopped", || {
-        last_stays_away(|| signal("STOP"), |member| suite::late(member, Duration::from_secs(2)));
+        last_stays_away(
+            || signal("STOP"),
+            |member| collective_suite::late(member, Duration::from_secs(2)),
+        );
     }),
     ("killed", || {
         let member = open();
         if member.rank() == 1 {
             signal("KILL");
         }
-        member.barrier(&suite::wait()).expect_err("rank 1 is dead");
+        member.barrier(&collective_suite::wait()).expect_err("rank 1 is dead");
     }),
     ("absent", || {
         // MPI is not initialised yet, so read the rank from the environment of the launcher.
@@ -57,7 +64,7 @@ const PROGRAMS: [(&str, fn()); 13] = [
             .any(|name| std::env::var(name).is_ok_and(|rank| rank == "1"))
         {
             let (_send, receive) = std::sync::mpsc::channel::<()>();
-            let _ = receive.recv_timeout(suite::LONG);
+            let _ = receive.recv_timeout(collective_suite::LONG);
             return;
         }
         let wait = Wait::new(&"the start", Duration::from_secs(2));
@@ -73,16 +80,16 @@ const PROGRAMS: [(&str, fn()); 13] = [
         #[expect(clippy::disallowed_methods, reason = "a thread still waits in the MPI library")]
         std::process::exit(1);
     }),
-    ("verbs", || suite::different_verbs(&open())),
-    ("fewer", || suite::different_lengths(&open(), 8)),
-    ("more", || suite::different_lengths(&open(), 10)),
+    ("verbs", || collective_suite::different_verbs(&open())),
+    ("fewer", || collective_suite::different_lengths(&open(), 8)),
+    ("more", || collective_suite::different_lengths(&open(), 10)),
     ("finalize", finalize),
     ("signals", signals),
-    ("host", host::initialises_mpi),
+    ("host", own_mpi::initialises_mpi),
     ("alone", || {
         let member = open();
         assert_eq!((member.rank(), member.size()), (0, 1));
-        suite::all(&member);
+        collective_suite::all(&member);
     }),
 ];
 
@@ -95,25 +102,27 @@ fn rank() {
 /// launcher ends it because the other ranks have exited.
 fn last_stays_away(act: impl Fn(), check: impl Fn(&MpiCollective)) {
     let member = open();
-    member.barrier(&suite::wait()).expect("all ranks are here");
+    member.barrier(&collective_suite::wait()).expect("all ranks are here");
     if member.rank() < member.size() - 1 {
         return check(&member);
     }
     act();
     let (_send, receive) = std::sync::mpsc::channel::<()>();
-    let _ = receive.recv_timeout(suite::LONG);
+    let _ = receive.recv_timeout(collective_suite::LONG);
 }
 
 fn finalize() {
     let member = open();
     let clone = open();
     drop(member);
-    clone.barrier(&suite::wait()).expect("a collective continues when another one is dropped");
+    clone
+        .barrier(&collective_suite::wait())
+        .expect("a collective continues when another one is dropped");
     for _ in 0..2 {
-        MpiCollective::finalize(&suite::wait()).expect("all ranks are here");
+        MpiCollective::finalize(&collective_suite::wait()).expect("all ranks are here");
     }
-    assert_eq!(clone.barrier(&suite::wait()).unwrap_err().code(), ErrorCode::Closed);
-    let again = MpiCollective::open(&options(), &suite::wait());
+    assert_eq!(clone.barrier(&collective_suite::wait()).unwrap_err().code(), ErrorCode::Closed);
+    let again = MpiCollective::open(&options(), &collective_suite::wait());
     assert_eq!(again.unwrap_err().code(), ErrorCode::Closed);
 }
 
@@ -128,7 +137,7 @@ fn signals() {
         THEIRS.map(|signal| mask >> (signal - 1) & 1)
     };
     let before = caught();
-    open().barrier(&suite::wait()).expect("all ranks are here");
+    open().barrier(&collective_suite::wait()).expect("all ranks are here");
     assert_eq!(caught(), before);
 }
 
@@ -249,20 +258,21 @@ fn a_library_that_does_not_match_the_launcher_is_reported() {
 fn errors_for_missing_libraries_name_the_packages() {
     let libraries = ["libmpi.so.1234".to_owned(), "libc.so.6".to_owned()];
     let options = MpiOptions { libraries: libraries.into(), ..MpiOptions::default() };
-    let error = MpiCollective::open(&options, &Wait::new(&"a store", suite::LONG)).unwrap_err();
+    let error =
+        MpiCollective::open(&options, &Wait::new(&"a store", collective_suite::LONG)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unsupported);
     let text = error.to_string();
     for part in ["openmpi-bin", "mpich", "not found: libmpi.so.1234;", "libc.so.6: it is"] {
         assert!(text.contains(part), "{text}");
     }
-    MpiCollective::finalize(&suite::wait()).expect("there is nothing to end");
+    MpiCollective::finalize(&collective_suite::wait()).expect("there is nothing to end");
 }
 
 #[test]
 fn max_message_must_be_positive_and_fit_the_counts_of_mpi() {
     for max_message in [0, 1 << 31] {
         let options = MpiOptions { max_message, ..MpiOptions::default() };
-        let error = MpiCollective::open(&options, &suite::wait()).unwrap_err();
+        let error = MpiCollective::open(&options, &collective_suite::wait()).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument);
     }
 }

@@ -18,7 +18,7 @@ use kvstore_tests::suite::bits::{self, Place};
 use proptest::prelude::*;
 use threads::as_workers;
 
-mod checks;
+mod store_suite;
 mod threads;
 
 /// Defines the tests for each number of workers.
@@ -26,16 +26,16 @@ macro_rules! workers {
     ($($name:ident: $size:literal;)*) => {
         $(
             mod $name {
-                use crate::{as_workers, checks};
+                use crate::{as_workers, store_suite};
 
                 #[test]
                 fn pass_the_suites() {
-                    as_workers($size, checks::suites);
+                    as_workers($size, store_suite::suites);
                 }
 
                 #[test]
                 fn replay_the_recorded_programs() {
-                    as_workers($size, checks::recorded_programs);
+                    as_workers($size, store_suite::recorded_programs);
                 }
             }
         )*
@@ -69,9 +69,9 @@ fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
     };
     let all = |name: &str, _: &Backends| -> Box<dyn KvStore> {
         let group = GROUP.with_borrow(|group| group.clone().expect("it is set"));
-        Box::new(checks::dist_store(&group, name))
+        Box::new(store_suite::dist_store(&group, name))
     };
-    check(&[place("local", one_process), place(checks::NAMES[0], all)]);
+    check(&[place("local", one_process), place(store_suite::NAMES[0], all)]);
     GROUP.set(None);
 }
 
@@ -98,7 +98,7 @@ proptest! {
 
     #[test]
     fn workers_agree_with_the_model(program in program(), size in 1_usize..5) {
-        for found in as_workers(size, |group| checks::replay_program(group, &program)) {
+        for found in as_workers(size, |group| store_suite::replay_program(group, &program)) {
             found.map_err(TestCaseError::fail)?;
         }
     }

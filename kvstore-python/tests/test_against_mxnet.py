@@ -1,6 +1,6 @@
 """Runs the same random programs in MXNet 1.9.1 and in this package, and compares values and errors.
 
-``KVSTORE_MXNET_PYTHON`` is the path of a Python with MXNet. ``tests/peers/mxnet-venv`` creates one
+``KVSTORE_MXNET_PYTHON`` is the path of a Python with MXNet. ``scripts/mxnet-venv.sh`` creates one
 and prints its path. ``KVSTORE_MXNET_PROGRAMS`` is the number of programs, and
 ``KVSTORE_MXNET_SEED`` the seed of the first program.
 """
@@ -64,7 +64,7 @@ class Comparison:
 def test_random_programs(capsys):
     python = os.environ.get("KVSTORE_MXNET_PYTHON")
     if not python:
-        pytest.skip("KVSTORE_MXNET_PYTHON is not set: tests/peers/mxnet-venv installs MXNet")
+        pytest.skip("KVSTORE_MXNET_PYTHON is not set: scripts/mxnet-venv.sh installs MXNet")
     with Worker(python, "mxnet") as mxnet, Worker(sys.executable, "mxkv") as here:
         comparison = Comparison(mxnet, here)
         for done, number in enumerate(range(SEED, SEED + NUM_PROGRAMS)):

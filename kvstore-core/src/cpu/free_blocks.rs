@@ -1,4 +1,5 @@
-//! [`FreeBlocks`]: a pool of blocks of host memory that no tensor uses.
+//! [`FreeBlocks`]: a pool of blocks of host memory that no tensor uses. `memory.rs` decides how
+//! many it keeps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

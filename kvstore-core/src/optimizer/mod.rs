@@ -3,9 +3,9 @@
 //! An [`Optimizer`] holds hyper-parameters. For a key and the number of its update it returns an
 //! [`UpdateRule`], which a backend applies. The formulas are in `rule/`.
 
-mod lazy_step;
 mod lr_scheduler;
 mod state;
+mod without_store;
 
 use std::collections::BTreeMap;
 use std::fmt;

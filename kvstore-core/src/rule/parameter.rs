@@ -1,4 +1,4 @@
-//! The definition of an optimizer, and its hyper-parameters with their valid values.
+//! The definition of an optimizer, its hyper-parameters with their valid values, and [`KeyUpdate`].
 
 use crate::types::Key;
 

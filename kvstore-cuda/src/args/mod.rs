@@ -2,10 +2,10 @@
 
 pub mod batch;
 pub mod cast;
-pub mod compress;
 pub mod elementwise;
 pub mod fan;
 pub mod norm;
+pub mod quantize;
 pub mod row_jobs;
 pub mod strided;
 pub mod sum;

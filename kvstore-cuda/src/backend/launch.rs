@@ -10,7 +10,7 @@ use kvstore_core::{Error, Result};
 use super::CudaBackend;
 use crate::args::batch::{Args, Batch};
 use crate::args::fan::FanJob;
-use crate::args::{compress, row_jobs, update};
+use crate::args::{quantize, row_jobs, update};
 use crate::driver::card::{Card, Function};
 use crate::driver::memory::CudaStorage;
 
@@ -26,9 +26,9 @@ unsafe impl TableRow for FanJob {}
 // SAFETY: as above.
 unsafe impl TableRow for update::UpdateJob {}
 // SAFETY: as above.
-unsafe impl TableRow for compress::QuantizeJob {}
+unsafe impl TableRow for quantize::QuantizeJob {}
 // SAFETY: as above.
-unsafe impl TableRow for compress::DequantizeJob {}
+unsafe impl TableRow for quantize::DequantizeJob {}
 // SAFETY: as above.
 unsafe impl TableRow for row_jobs::RowSumJob {}
 // SAFETY: as above.

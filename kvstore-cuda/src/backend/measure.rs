@@ -14,7 +14,7 @@ use kvstore_core::{DType, Device, Error, Result};
 
 use super::CudaBackend;
 use super::launch::Launches;
-use super::verbs::{addresses, no_float};
+use super::methods::{addresses, no_float};
 use crate::args::batch::Address;
 use crate::args::norm::{self, MeasureArgs, PAIR_KERNEL, PARTIAL_BYTES, PairArgs, SUM_BYTES};
 use crate::args::update::UpdateJob;

@@ -1,12 +1,12 @@
 //! [`CudaBackend`]: the [`Backend`] for NVIDIA GPUs. Its methods are in `verbs.rs`.
 
 pub mod broadcast;
+mod elementwise;
 mod host;
 mod interop;
 mod launch;
 mod measure;
-mod operations;
-mod verbs;
+mod methods;
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,10 +2,10 @@
 // own allocation of exactly the required length. Other tests compare the results with the host.
 #include "broadcast.cu"
 #include "cast.cu"
-#include "compress.cu"
 #include "elementwise.cu"
 #include "measure.cu"
 #include "norm.cu"
+#include "quantize.cu"
 #include "rows.cu"
 #include "strided.cu"
 #include "sum.cu"

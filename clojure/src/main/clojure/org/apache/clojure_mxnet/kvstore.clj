@@ -47,9 +47,10 @@
   (:refer-clojure :exclude [contains? keys remove type])
   (:require [dev.kvstore.impl.export :refer [export]]
             [dev.kvstore.impl.kvstore.checkpoints]
+            [dev.kvstore.impl.kvstore.information]
             [dev.kvstore.impl.kvstore.life]
             [dev.kvstore.impl.kvstore.rows]
-            [dev.kvstore.impl.kvstore.rules]
+            [dev.kvstore.impl.kvstore.settings]
             [dev.kvstore.impl.kvstore.snapshots]
             [dev.kvstore.impl.kvstore.values]
             [dev.kvstore.impl.kvstore.workers]
@@ -59,7 +60,8 @@
 
 (export
   [dev.kvstore.impl.kvstore.life
-   create dispose type
+   create dispose type]
+  [dev.kvstore.impl.kvstore.information
    doctor stats
    soft-cap set-soft-cap trim register-mxbean]
   [dev.kvstore.impl.kvstore.values
@@ -69,7 +71,7 @@
    keys contains? remove]
   [dev.kvstore.impl.kvstore.rows
    row-sparse-pull]
-  [dev.kvstore.impl.kvstore.rules
+  [dev.kvstore.impl.kvstore.settings
    set-updater set-optimizer
    hyper-parameters set-hyper-parameters
    set-gradient-compression

@@ -46,7 +46,7 @@
             [dev.kvstore.impl.ndarray.files]
             [dev.kvstore.impl.ndarray.math]
             [dev.kvstore.impl.ndarray.reading]
-            [dev.kvstore.impl.ndarray.rows]
+            [dev.kvstore.impl.ndarray.choose]
             [dev.kvstore.impl.ndarray.sparse]
             [dev.kvstore.impl.ndarray.structure]
             [dev.kvstore.impl.printing]))
@@ -73,7 +73,7 @@
    ceil floor round rint fix clip
    sum mean max min norm argmax-channel
    dot]
-  [dev.kvstore.impl.ndarray.rows
+  [dev.kvstore.impl.ndarray.choose
    choose-element-0index onehot-encode]
   [dev.kvstore.impl.ndarray.sparse
    row-sparse-array row-sparse-from-ids row-indices row-data to-dense]

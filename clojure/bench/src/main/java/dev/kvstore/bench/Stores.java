@@ -8,7 +8,7 @@ import dev.kvstore.Shape;
 
 /**
  * Inputs of the benchmarks: a store with a thousand small keys, as in
- * {@code kvstore/benches/border.rs}.
+ * {@code kvstore/benches/jvm_calls.rs}.
  */
 final class Stores {
     static final int NUM_KEYS = 1000;

@@ -1,4 +1,4 @@
-(ns org.apache.clojure-mxnet.whole-store-test
+(ns org.apache.clojure-mxnet.snapshot-test
   "Tests of snapshots, rollbacks, checkpoints and optimizer state files."
   (:require [clojure.datafy :as datafy]
             [clojure.string :as string]
@@ -15,7 +15,7 @@
 (defn- temporary-file
   "Returns the name of a new file, which is deleted when the JVM exits."
   []
-  (str (doto (File/createTempFile "whole-store" ".checkpoint") .deleteOnExit)))
+  (str (doto (File/createTempFile "snapshot" ".checkpoint") .deleteOnExit)))
 
 (defn- store
   "Returns a store with two keys and an optimizer with a schedule and other options."

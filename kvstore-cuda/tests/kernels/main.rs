@@ -10,12 +10,12 @@
 
 mod broadcast;
 mod cast;
-mod compress;
 mod device;
 mod dtypes;
 mod elementwise;
 mod host;
 mod norm;
+mod quantize;
 mod row_jobs;
 mod strided;
 mod sum;

@@ -1,4 +1,4 @@
-(ns dev.kvstore.impl.kvstore.rules
+(ns dev.kvstore.impl.kvstore.settings
   "Settings for pushes. org.apache.clojure-mxnet.kvstore exports these functions.
 
     set-updater set-optimizer              a function of the caller, or an optimizer

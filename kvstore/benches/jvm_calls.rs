@@ -31,14 +31,14 @@ fn store(keys: &[Key]) -> Store {
     store
 }
 
-fn border(criterion: &mut Criterion) {
+fn jvm_calls(criterion: &mut Criterion) {
     let keys: Vec<Key> =
         (0..NUM_KEYS).map(|n| Key::new(&format!("k{n}")).expect("a key")).collect();
     let store = store(&keys);
     let (value, out) = (constant(LEN, DType::F32, 0, 1.0), constant(LEN, DType::F32, 0, 0.0));
     let values = Pairs::new(&*keys, arrays(1.0)).expect("a value per key");
     let outs = Pairs::new(&*keys, arrays(0.0)).expect("an out per key");
-    let mut group = criterion.benchmark_group("border");
+    let mut group = criterion.benchmark_group("jvm_calls");
     group.warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
     group.bench_function("push", |bencher| {
         bencher.iter(|| store.push("k7", &value).expect("a push that fits"));
@@ -59,5 +59,5 @@ fn border(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, border);
+criterion_group!(benches, jvm_calls);
 criterion_main!(benches);

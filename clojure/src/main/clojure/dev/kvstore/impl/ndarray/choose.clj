@@ -1,4 +1,4 @@
-(ns dev.kvstore.impl.ndarray.rows
+(ns dev.kvstore.impl.ndarray.choose
   "One element of each row. org.apache.clojure-mxnet.ndarray exports these functions.
 
     choose-element-0index   returns it

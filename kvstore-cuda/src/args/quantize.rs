@@ -1,4 +1,4 @@
-//! The arguments and names of the kernels in `kernels/compress.cu`, which quantize gradients to
+//! The arguments and names of the kernels in `kernels/quantize.cu`, which quantize gradients to
 //! codes and sum codes.
 
 use kvstore_core::compression::{Code, Quantizer};

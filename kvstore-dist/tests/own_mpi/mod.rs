@@ -10,8 +10,8 @@ use kvstore_core::ErrorCode;
 use kvstore_dist::{Collective, MpiCollective};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
+use crate::collective_suite;
 use crate::jobs::open;
-use crate::suite;
 
 type Init = unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int) -> c_int;
 type Finalized = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -40,10 +40,10 @@ pub(crate) fn initialises_mpi() {
 
     let member = open();
     assert_eq!(member.size(), 2);
-    suite::all(&member);
+    collective_suite::all(&member);
     // The crate finalises only its own communicator. MPI itself belongs to the program.
-    MpiCollective::finalize(&suite::wait()).unwrap();
-    assert_eq!(member.barrier(&suite::wait()).unwrap_err().code(), ErrorCode::Closed);
+    MpiCollective::finalize(&collective_suite::wait()).unwrap();
+    assert_eq!(member.barrier(&collective_suite::wait()).unwrap_err().code(), ErrorCode::Closed);
 
     // SAFETY: `is_finalized` is a writable integer.
     let code = unsafe { finalized(&raw mut is_finalized) };

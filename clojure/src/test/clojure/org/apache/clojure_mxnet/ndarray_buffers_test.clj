@@ -1,4 +1,4 @@
-(ns org.apache.clojure-mxnet.ndarray-doors-test
+(ns org.apache.clojure-mxnet.ndarray-buffers-test
   "Tests of elements in primitive arrays and buffers, of one element per row, and of dependencies."
   (:require [clojure.test :refer [deftest is]]
             [dev.kvstore.failures :refer [code]]

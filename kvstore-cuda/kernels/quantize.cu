@@ -3,7 +3,7 @@
 #include "dtypes.h"
 #include "lanes.h"
 
-// A value to compress. `QuantizeJob` in src/args/compress.rs has the same fields.
+// A value to compress. `QuantizeJob` in src/args/quantize.rs has the same fields.
 struct QuantizeJob {
     // The number of tiles of all earlier jobs.
     u64 first_tile;
@@ -19,7 +19,7 @@ struct QuantizeJob {
     u32 unused;
 };
 
-// A sum of codes. `DequantizeJob` in src/args/compress.rs has the same fields.
+// A sum of codes. `DequantizeJob` in src/args/quantize.rs has the same fields.
 struct DequantizeJob {
     // The number of tiles of all earlier jobs.
     u64 first_tile;
@@ -176,7 +176,7 @@ KV_FLOATS(KV_COMPRESS)
 
 #ifdef KV_EMULATED
 // The layout of the structs, which tests compare with the Rust structs.
-extern "C" void kv_compress_layout(u64 *out) {
+extern "C" void kv_quantize_layout(u64 *out) {
     const u64 layout[] = {sizeof(QuantizeJob),
                           offsetof(QuantizeJob, len),
                           offsetof(QuantizeJob, gradient),

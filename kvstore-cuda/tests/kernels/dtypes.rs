@@ -9,7 +9,7 @@ use kvstore_core::{BinaryOp, DType, UnaryOp};
 use kvstore_cuda::elementwise::{
     any_zero_kernel, binary_kernel, clip_kernel, fill_kernel, unary_kernel,
 };
-use kvstore_cuda::{broadcast, cast, compress, norm, row_jobs, strided, sum, update};
+use kvstore_cuda::{broadcast, cast, norm, quantize, row_jobs, strided, sum, update};
 
 use crate::update::rules;
 
@@ -35,8 +35,8 @@ fn launched(dtype: DType) -> Vec<String> {
     kernels.extend(DType::ALL.map(|to| cast::kernel(dtype, to)));
     kernels.extend(norm::kernel(None, dtype));
     for code in [Code::OneBit, Code::TwoBit] {
-        kernels.extend(compress::quantize_kernel(code, dtype));
-        kernels.extend(compress::dequantize_kernel(code, dtype));
+        kernels.extend(quantize::quantize_kernel(code, dtype));
+        kernels.extend(quantize::dequantize_kernel(code, dtype));
     }
     for rule in rules().into_iter().filter(update::has_kernel) {
         kernels.extend(update::kernel(&rule, dtype));

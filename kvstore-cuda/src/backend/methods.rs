@@ -19,16 +19,16 @@ use kvstore_core::{
 };
 
 use super::broadcast;
+use super::elementwise;
 use super::host;
 use super::launch::Launches;
 use super::measure;
-use super::operations;
 use crate::args::batch::Extent;
 use crate::args::cast::{self, CastArgs};
 use crate::args::fan::FanJob;
 use crate::args::row_jobs::{RowUpdateArgs, Rows, Scatter};
 use crate::args::update::{self, FromTo, UpdateArgs, UpdateJob};
-use crate::args::{compress, row_jobs, sum};
+use crate::args::{quantize, row_jobs, sum};
 use crate::driver::card::Card;
 use crate::driver::memory::{address_of, address_on, from_to, locate, reading};
 
@@ -134,7 +134,7 @@ impl Backend for CudaBackend {
     }
 
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()> {
-        operations::fill(dtype, &dst, value)
+        elementwise::fill(dtype, &dst, value)
     }
 
     fn random(
@@ -264,7 +264,7 @@ impl Backend for CudaBackend {
     }
 
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, compress::QuantizeJob>::new();
+        let mut launches = Launches::<_, quantize::QuantizeJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
             let (code, dtype) = (job.quantizer.code, job.dtype);
@@ -278,7 +278,7 @@ impl Backend for CudaBackend {
             {
                 return Err(Error::Internal("residuals or codes of another length".to_owned()));
             }
-            let kernel = || compress::quantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
+            let kernel = || quantize::quantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
             let batch = launches.batch(card, (code, dtype), kernel)?;
             batch.push(job.quantizer, dtype, len as u64, (gradient, residual, codes))?;
         }
@@ -287,14 +287,14 @@ impl Backend for CudaBackend {
     }
 
     fn dequantize(&self, jobs: &mut [DequantizeJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, compress::DequantizeJob>::new();
+        let mut launches = Launches::<_, quantize::DequantizeJob>::new();
         for job in jobs {
             let card = self.card(job.device)?;
             let (code, dtype) = (job.quantizer.code, job.dtype);
             let len = job.dst.num_bytes / dtype.size();
             let codes = addresses(card, job.codes, job.quantizer.code.num_bytes(len))?;
             let dst = address_of(card, &job.dst)?;
-            let kernel = || compress::dequantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
+            let kernel = || quantize::dequantize_kernel(code, dtype).ok_or_else(|| no_float(dtype));
             let batch = launches.batch(card, (code, dtype), kernel)?;
             batch.push(job.quantizer, dtype, len as u64, (&codes, dst))?;
         }
@@ -310,15 +310,15 @@ impl Backend for CudaBackend {
         rhs: Operand<'_>,
         reversed: bool,
     ) -> Result<()> {
-        operations::binary(self, op, dtype, lhs, rhs, reversed)
+        elementwise::binary(self, op, dtype, lhs, rhs, reversed)
     }
 
     fn unary(&self, op: UnaryOp, dtype: DType, operand: InOut<'_>) -> Result<()> {
-        operations::unary(self, op, dtype, operand)
+        elementwise::unary(self, op, dtype, operand)
     }
 
     fn clip(&self, dtype: DType, operand: InOut<'_>, low: Scalar, high: Scalar) -> Result<()> {
-        operations::clip(dtype, &operand, (low, high))
+        elementwise::clip(dtype, &operand, (low, high))
     }
 
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {

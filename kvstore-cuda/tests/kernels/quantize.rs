@@ -8,7 +8,7 @@ use kvstore_core::compression::{Code, Quantizer};
 use kvstore_core::storage::InOut;
 use kvstore_core::{DType, Device};
 use kvstore_cuda::batch::Batch;
-use kvstore_cuda::compress::{DequantizeJob, QuantizeJob, dequantize_kernel, quantize_kernel};
+use kvstore_cuda::quantize::{DequantizeJob, QuantizeJob, dequantize_kernel, quantize_kernel};
 use kvstore_cuda::update::FromTo;
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ fn structs_have_the_same_layout_as_in_c() {
         offset_of!(DequantizeJob, num_addends),
         offset_of!(DequantizeJob, is_aligned),
     ];
-    assert_eq!(layout::<15>("kv_compress_layout"), expected.map(|number| number as u64));
+    assert_eq!(layout::<15>("kv_quantize_layout"), expected.map(|number| number as u64));
 }
 
 /// One value of a batch, or one sum.
