@@ -1,6 +1,7 @@
 # Recipes only call tools and scripts. Longer steps are in scripts/ and clojure/bin.
 .PHONY: help setup test-setup native demo demo-dist demo-python test suites test-rust test-gpu \
-	test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels fuzz nightly \
+	test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels protocol \
+	fuzz nightly \
 	release-check jar install examples repl bench bench-jvm peers peers-dist gpu-bundle gpu-check \
 	wheel doc book charts clean
 
@@ -93,9 +94,14 @@ kernels: ## generates kernel formulas and constructors of optimizers, and compil
 	KVSTORE_GENERATE=1 cargo test --workspace --test generated
 	scripts/kernels.sh --write
 
+protocol: setup ## generates the code of the network protocol
+	cargo run --quiet --locked --manifest-path kvstore-net/generator/Cargo.toml \
+		--target-dir target/protocol
+
 nightly: test-setup ## runs the long tests: a bare Debian, Miri, 20,000 random programs, fuzzers
 	scripts/mxnet-venv.sh # Without MXNet, the tests below would skip the programs against it.
 	scripts/bare-debian.sh
+	$(MAKE) protocol && git diff --exit-code kvstore-net
 	$(MAKE) miri
 	PROPTEST_CASES=1000 cargo test -p kvstore-dist --test store_jobs
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test random_programs

@@ -27,6 +27,7 @@ pub mod races;
 pub mod row_sparse;
 pub mod snapshots;
 pub mod store_snapshots;
+pub mod table;
 pub mod updaters;
 pub mod values;
 

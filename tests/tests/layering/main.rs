@@ -16,7 +16,7 @@ const FORBIDDEN_IN_CORE: [&str; 10] =
 const MAY_NAME_DEVICES: &str = "kvstore-core/src/types/device.rs";
 
 /// The folders and files of each crate's `src`. Each may import only those before it in the list.
-const ORDERS: [(&str, &[&str]); 5] = [
+const ORDERS: [(&str, &[&str]); 6] = [
     (
         "kvstore-core",
         &[
@@ -41,6 +41,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
     ),
     ("kvstore-cuda", &["args", "driver", "backend"]),
     ("kvstore-dist", &["transport", "local", "mpi", "launched", "store"]),
+    ("kvstore-net", &["rules", "proto", "wire", "runtime", "server", "client"]),
     (
         "kvstore-jni",
         &[
@@ -76,11 +77,13 @@ const MOST_IN_A_CYCLE: usize = 3;
 const MOST_IN_A_CYCLE_OF_TYPES: usize = 5;
 
 /// The folders of Rust code.
-const RUST: [&str; 8] = [
+const RUST: [&str; 10] = [
     "kvstore-core",
     "kvstore-cuda",
     "kvstore-dist",
+    "kvstore-net",
     "kvstore",
+    "kvstore-cli",
     "kvstore-jni",
     "kvstore-python",
     "tests",
@@ -216,11 +219,13 @@ fn core_imports_nothing_through_its_root() {
 }
 
 /// The crates of the workspace that each crate may use outside tests and benches.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("kvstore-core", &[]),
     ("kvstore-cuda", &["kvstore-core"]),
     ("kvstore-dist", &["kvstore-core"]),
+    ("kvstore-net", &["kvstore-core"]),
     ("kvstore", &["kvstore-core", "kvstore-cuda", "kvstore-dist"]),
+    ("kvstore-cli", &["kvstore", "kvstore-net"]),
     ("kvstore-jni", &["kvstore"]),
     ("kvstore-python", &["kvstore"]),
     ("kvstore-tests", &["kvstore", "kvstore-core"]),
@@ -232,7 +237,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
 ];
 
 /// Further crates that the tests of a crate use: the suites, and the stores that they take.
-const IN_TESTS: [(&str, &str); 9] = [
+const IN_TESTS: [(&str, &str); 12] = [
     ("kvstore-core", "kvstore-allocators"),
     ("kvstore-cuda", "kvstore-emulator"),
     ("kvstore-cuda", "kvstore-allocators"),
@@ -241,6 +246,9 @@ const IN_TESTS: [(&str, &str); 9] = [
     ("kvstore-dist", "kvstore"),
     ("kvstore-dist", "kvstore-allocators"),
     ("kvstore-dist", "kvstore-tests"),
+    ("kvstore-net", "kvstore"),
+    ("kvstore-net", "kvstore-tests"),
+    ("kvstore-cli", "kvstore-core"),
     ("kvstore-tests", "kvstore-allocators"),
 ];
 

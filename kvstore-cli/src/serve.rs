@@ -1,0 +1,52 @@
+//! `kvstore serve`.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use clap::ArgMatches;
+use kvstore::{Error, backends};
+use kvstore_net::{Server, ServerOptions};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::{get, seconds};
+
+/// Starts a server, and ends it in order at SIGTERM or SIGINT.
+pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
+    let address = get(arguments, "address");
+    if !arguments.get_flag("insecure") {
+        check_loopback(address)?;
+    }
+    let options = ServerOptions::new(address)
+        .store(get(arguments, "store"))
+        .lease(seconds(arguments, "lease")?);
+    // Before the server starts, so that a signal at any time ends it in order.
+    let failed = |source: std::io::Error| Error::Io {
+        path: "signals".into(),
+        operation: "cannot be received".to_owned(),
+        source,
+    };
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let server = Server::start(backends(), &options)?;
+    println!("listening on {}", server.address());
+    signals.forever().next();
+    println!("ending: completing the calls that run");
+    server.shut_down();
+    Ok(())
+}
+
+/// # Errors
+/// - [`Error::InvalidArgument`] if another machine can reach the address.
+fn check_loopback(address: &str) -> Result<(), Error> {
+    let found = address.to_socket_addrs().map_err(|error| {
+        Error::invalid(format!("--address: expected HOST:PORT, found `{address}`: {error}"))
+    })?;
+    let open: Option<SocketAddr> = found.into_iter().find(|address| !address.ip().is_loopback());
+    match open {
+        None => Ok(()),
+        Some(open) => Err(Error::invalid(format!(
+            "--address: other machines can reach {open}, and connections are neither \
+             authenticated nor encrypted: use a loopback address, or add --insecure in a private \
+             network"
+        ))),
+    }
+}

@@ -1,0 +1,24 @@
+//! `kvstore status`.
+
+use clap::ArgMatches;
+use kvstore::Error;
+use kvstore_net::ServerStatus;
+
+use crate::{get, seconds};
+
+/// Prints the state of a server as a table.
+pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
+    let status = ServerStatus::of(get(arguments, "server"), seconds(arguments, "timeout")?)?;
+    println!("store     {}", status.store);
+    println!("uptime    {} s", status.uptime.as_secs());
+    println!("keys      {}", status.num_keys);
+    println!("bytes     {}", status.num_bytes);
+    println!("pushes    {}", status.num_pushes);
+    println!("dead      {}", status.num_dead);
+    println!("members   {}", status.members.len());
+    for member in &status.members {
+        let role = if member.is_reader { "reader" } else { "worker" };
+        println!("  {:>4}  {role}  {}", member.rank, member.name);
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! The command in processes of its own: signals, addresses, killed members.
+
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kvstore::backends;
+use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
+use kvstore_net::{NetStore, NetStoreOptions};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A server in another process.
+struct Served {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl Served {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kvstore"));
+        command.arg("serve").args(arguments).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").expect("the address").to_owned();
+        Self { child, output, address }
+    }
+
+    fn signal(&self, name: &str) {
+        let done =
+            Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(done.unwrap().success());
+    }
+
+    fn options(&self) -> NetStoreOptions {
+        NetStoreOptions::new(&self.address).timeout(LONG)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kvstore")).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn status_shows_members_and_size() {
+    let served = Served::start(&["--address", "127.0.0.1:0"]);
+    let store = NetStore::connect(backends(), &served.options().name("trainer")).unwrap();
+    let ones = Tensor::from_slice(backends(), Device::cpu(0), [4], &[1f32; 4]).unwrap();
+    store.init(&[Key::new("w").unwrap()], &[ones.into()]).unwrap();
+    let output = run(&["status", "--server", &served.address]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in ["store     local", "keys      1", "bytes     16", "     0  worker  trainer"] {
+        assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn sigterm_ends_the_server_with_code_0() {
+    let mut served = Served::start(&["--address", "127.0.0.1:0"]);
+    let store = NetStore::connect(backends(), &served.options()).unwrap();
+    assert!(store.keys().unwrap().is_empty());
+    served.signal("TERM");
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    let mut rest = String::new();
+    served.output.read_line(&mut rest).unwrap();
+    assert_eq!(rest, "ending: completing the calls that run\n");
+}
+
+#[test]
+fn addresses_that_other_machines_reach_need_a_flag() {
+    let output = run(&["serve", "--address", "0.0.0.0:0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("other machines can reach 0.0.0.0:0"), "{}", stderr(&output));
+    Served::start(&["--address", "0.0.0.0:0", "--insecure"]);
+}
+
+#[test]
+fn wrong_arguments_are_rejected() {
+    for (arguments, text) in [
+        (&["serve", "--address", "nowhere"][..], "--address: expected HOST:PORT, found `nowhere`"),
+        (&["serve", "--store", "dist_sync"], "store type `dist_sync` on a server: expected one of"),
+        (&["serve", "--lease", "0"], "--lease: expected a number of seconds above 0, found `0`"),
+        (&["status", "--server", "127.0.0.1:1"], "server `127.0.0.1:1`"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(stderr(&output).contains(text), "{arguments:?}: {}", stderr(&output));
+    }
+    let output = run(&["srve"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("serve"), "{}", stderr(&output));
+}
+
+/// The program of a member that waits to be killed. Outside of the tests below, it does nothing.
+#[test]
+fn member() {
+    let Ok(server) = std::env::var("KVSTORE_TEST_SERVER") else { return };
+    let options = NetStoreOptions::new(server).timeout(LONG).name("victim");
+    let _store = NetStore::connect(backends(), &options).unwrap();
+    thread::sleep(LONG);
+}
+
+/// Starts a member in another process.
+fn start_member(served: &Served) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "member"]).env("KVSTORE_TEST_SERVER", &served.address);
+    command.stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Waits until a condition holds, and returns how long that took.
+#[track_caller]
+fn eventually(what: &str, holds: impl Fn() -> bool) -> Duration {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LONG, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn a_killed_member_is_noticed_without_its_lease() {
+    let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "3600"]);
+    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+    let mut victim = start_member(&served);
+    eventually("the victim joins", || watcher.members().len() == 2);
+    victim.kill().unwrap();
+    // The lease would last an hour.
+    let time = eventually("the death is noticed", || watcher.members().len() == 1);
+    println!("noticed after {time:?}");
+    assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
+    victim.wait().unwrap();
+    // A new process takes the name and the rank.
+    let successor = NetStore::connect(backends(), &served.options().name("victim")).unwrap();
+    assert_eq!((successor.rank().unwrap(), watcher.num_dead_node(4).unwrap()), (1, 0));
+}
+
+#[test]
+fn a_stopped_member_is_noticed_when_its_lease_ends() {
+    let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "0.5"]);
+    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+    let mut victim = start_member(&served);
+    eventually("the victim joins", || watcher.members().len() == 2);
+    let signal = |name: &str| {
+        let done = Command::new("kill").arg(name).arg(victim.id().to_string()).status();
+        assert!(done.unwrap().success());
+    };
+    signal("-STOP");
+    eventually("the lease ends", || watcher.members().len() == 1);
+    assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
+    // The same process continues.
+    signal("-CONT");
+    eventually("it is back", || watcher.members().len() == 2);
+    assert_eq!(watcher.num_dead_node(4).unwrap(), 0);
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}

@@ -1,0 +1,61 @@
+//! [`NetStoreOptions`]: how a process joins a group.
+
+use std::time::Duration;
+
+use crate::rules::Role;
+
+/// How long a call waits by default.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How a process joins the group of a server.
+#[derive(Clone, Debug)]
+pub struct NetStoreOptions {
+    pub(super) server: String,
+    pub(super) name: Option<String>,
+    pub(super) role: Role,
+    pub(super) timeout: Duration,
+    pub(super) staleness: Option<u64>,
+}
+
+impl NetStoreOptions {
+    /// Returns the options for the server at this address, such as `10.0.0.1:9191`.
+    pub fn new(server: impl Into<String>) -> Self {
+        Self {
+            server: server.into(),
+            name: None,
+            role: Role::Worker,
+            timeout: TIMEOUT,
+            staleness: None,
+        }
+    }
+
+    /// Sets the name of this member. Two live members cannot have the same name. A process that
+    /// takes the name of a dead one gets its rank. By default, the name is new each time.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Declares that this member never pushes, so that bounded pulls of others do not wait for it.
+    #[must_use]
+    pub fn reader(mut self) -> Self {
+        self.role = Role::Reader;
+        self
+    }
+
+    /// Sets how long a call waits for the server and the other members, 300 seconds by default.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Bounds the staleness of pulls: a pull of a key waits until no live worker is more than
+    /// `staleness` pushes of this key behind this member. By default, pulls do not wait.
+    #[must_use]
+    pub fn staleness(mut self, staleness: u64) -> Self {
+        self.staleness = Some(staleness);
+        self
+    }
+}

@@ -1,0 +1,76 @@
+//! [`ServerStatus`]: what a server says about itself to anyone who asks.
+
+use std::time::Duration;
+
+use kvstore_core::{Error, Result};
+use tonic::transport::Endpoint;
+
+use super::store::{GroupMember, members_of};
+use crate::proto;
+use crate::proto::request::Verb;
+use crate::proto::store_client::StoreClient;
+use crate::runtime;
+
+/// What a server says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// The live members, in the order of their ranks.
+    pub members: Vec<GroupMember>,
+    /// The number of members whose connection is lost or whose lease has ended.
+    pub num_dead: u64,
+    /// The name of the server's store.
+    pub store: String,
+    /// The number of keys.
+    pub num_keys: u64,
+    /// The bytes of values and optimizer states.
+    pub num_bytes: u64,
+    /// The number of pushes that have changed a key, over all keys.
+    pub num_pushes: u64,
+    /// The time since the server started.
+    pub uptime: Duration,
+}
+
+impl ServerStatus {
+    /// Asks the server at this address. The caller need not be a member.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if the server cannot be reached or does not answer in time.
+    pub fn of(server: &str, timeout: Duration) -> Result<Self> {
+        let address = server.to_owned();
+        let asking = async move {
+            let failed = |source: tonic::transport::Error| lost(&address, source);
+            let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(failed)?;
+            let channel = endpoint.connect_timeout(timeout).connect().await.map_err(failed)?;
+            let request = proto::Request {
+                verb: Some(Verb::Status(proto::Empty {})),
+                ..proto::Request::default()
+            };
+            let frame = proto::RequestFrame { request: Some(request), data: bytes::Bytes::new() };
+            let frames = tokio_stream::iter([frame]);
+            let replies = StoreClient::new(channel).call(frames).await;
+            let mut replies = replies.map_err(|status| lost(&address, status))?.into_inner();
+            let first = replies.message().await.map_err(|status| lost(&address, status))?;
+            let status = first.and_then(|frame| frame.reply).and_then(|reply| reply.status);
+            status.ok_or_else(|| lost(&address, "a reply without a status"))
+        };
+        let asked = runtime::wait(tokio_timeout(timeout, asking))?;
+        let status = asked.ok_or_else(|| lost(server, format!("no answer in {timeout:?}")))??;
+        Ok(Self {
+            members: members_of(&status.members),
+            num_dead: status.num_dead,
+            store: status.store,
+            num_keys: status.num_keys,
+            num_bytes: status.num_bytes,
+            num_pushes: status.num_pushes,
+            uptime: Duration::from_millis(status.uptime_ms),
+        })
+    }
+}
+
+async fn tokio_timeout<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, future).await.ok()
+}
+
+fn lost(server: &str, source: impl Into<kvstore_core::BoxError>) -> Error {
+    Error::Transport { operation: format!("server `{server}`"), source: source.into() }
+}

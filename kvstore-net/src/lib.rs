@@ -1,0 +1,54 @@
+//! A store of named tensors that other machines can reach: a server holds the values, and workers
+//! join and leave at any time.
+//!
+//! [`Server`] is a store behind gRPC, [`NetStore`] is a store on a server. The command `kvstore` of
+//! the crate `kvstore-cli` starts servers and shows their state. So far there is one server per
+//! store, and only Rust programs can use it. It was tested with several processes on one machine,
+//! but not between machines.
+//!
+//! # What is guaranteed
+//!
+//! - Each push is one step, at once. With one worker, results have the bits of a `local` store.
+//!   With several, they depend on the order in which pushes arrive.
+//! - A call takes effect once. If the connection is lost, the worker repeats the call with the same
+//!   number, and the server returns the outcome of the first attempt.
+//! - If the server has restarted, calls whose replies are missing fail with `Transport`, because
+//!   it is not known whether they took effect. Later calls join the new server.
+//! - A pull with the staleness `s` waits until no live worker is more than `s` pushes of the key
+//!   behind. A new member starts at the count of the slowest worker.
+//! - `barrier` waits for all live members.
+//! - Updaters run in the process of the server. Their errors reach the worker whose push caused
+//!   them.
+//!
+//! # Members
+//!
+//! A member has a name, a rank and a lease, which every message renews.
+//!
+//! | event | the server | the member |
+//! |---|---|---|
+//! | its process ends | notices it at once | |
+//! | its process is stopped | notices it when the lease ends | continues when it runs again |
+//! | its connection is lost | counts the member as dead | joins again and repeats its calls |
+//! | a new process takes a dead name | gives it the rank | the earlier process is refused |
+//! | a second live process takes a name | refuses it | gets `InvalidArgument` |
+//! | the server gets SIGTERM | completes running calls, then ends | waits for a server |
+//!
+//! # Structure
+//!
+//! - `proto/kvstore/v1/store.proto` is the protocol: gRPC with one stream per member and one per
+//!   call.
+//! - [`rules`] decides who is a member, which call is a repetition, and which pull waits. It has no
+//!   I/O, threads or clocks.
+//! - `wire` converts values and errors to messages; `server` and `client` move them.
+//!
+//! Connections are neither authenticated nor encrypted.
+
+mod client;
+mod proto;
+pub mod rules;
+mod runtime;
+mod server;
+mod wire;
+
+pub use client::{GroupMember, NetStore, NetStoreOptions, ServerStatus};
+pub use server::{CommandHandler, Server, ServerOptions};

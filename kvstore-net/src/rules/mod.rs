@@ -1,0 +1,15 @@
+//! The rules of a server, without I/O, threads or clocks: who is a member, which call is a
+//! repetition, and which pull must wait.
+//!
+//! The caller passes the time, as the duration since any fixed moment. So tests can try every order
+//! of events.
+
+mod backoff;
+mod calls;
+mod clocks;
+mod members;
+
+pub use backoff::Backoff;
+pub use calls::{Begun, Calls};
+pub use clocks::Clocks;
+pub use members::{Joined, Member, Members, Refusal, Role};

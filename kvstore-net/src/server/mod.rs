@@ -1,0 +1,228 @@
+//! [`Server`]: a store that the members of a group reach over the network.
+
+mod group;
+mod service;
+mod verbs;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kvstore_core::{Backends, Error, KvStore, LocalStore, Result};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::transport::server::TcpIncoming;
+
+use self::group::Group;
+use self::service::Service;
+use crate::proto::store_server::StoreServer;
+use crate::runtime;
+
+pub(crate) use self::service::VERSION;
+
+/// The most bytes of a message: the keys and row indices of a call, and the data of one frame.
+pub(crate) const MOST_MESSAGE_BYTES: usize = 256 << 20;
+
+/// The windows of flow control. The default of 64 KiB would limit the rate to one window per round
+/// trip.
+pub(crate) const WINDOW: u32 = 16 << 20;
+
+/// How long a lease lasts by default.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// The settings of a [`Server`].
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    address: String,
+    store: String,
+    lease: Duration,
+}
+
+impl ServerOptions {
+    /// Returns the settings of a server that listens on `address`, such as `127.0.0.1:9191`. Port 0
+    /// selects a free port.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self { address: address.into(), store: "local".to_owned(), lease: LEASE }
+    }
+
+    /// Sets the name of the store that holds the values, `local` or `device`.
+    #[must_use]
+    pub fn store(mut self, name: impl Into<String>) -> Self {
+        self.store = name.into();
+        self
+    }
+
+    /// Sets how long a member stays live without a sign of life, 10 seconds by default.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+}
+
+/// A function for the commands of `send_command_to_servers`.
+pub type CommandHandler = dyn Fn(i32, &str) -> Result<()> + Send + Sync;
+
+/// The handler of commands, which the program may set at any time.
+#[derive(Clone, Default)]
+pub(crate) struct Commands(Arc<Mutex<Option<Arc<CommandHandler>>>>);
+
+impl Commands {
+    fn set(&self, handler: Arc<CommandHandler>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
+    }
+
+    /// Runs the handler. Without one, a command has no effect, as in MXNet.
+    pub(crate) fn run(&self, head: i32, body: &str) -> Result<()> {
+        let handler = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        handler.map_or(Ok(()), |handler| handler(head, body))
+    }
+}
+
+impl fmt::Debug for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Commands")
+    }
+}
+
+/// A server. It runs in background threads until it is dropped or [`Server::shut_down`] is called.
+///
+/// ```
+/// use kvstore_core::{Backends, CpuBackend, KvStore};
+/// use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
+///
+/// let backends = Backends::new(vec![CpuBackend::new()]);
+/// let server = Server::start(&backends, &ServerOptions::new("127.0.0.1:0"))?;
+/// let options = NetStoreOptions::new(server.address().to_string());
+/// let store = NetStore::connect(&backends, &options)?;
+/// assert!(store.keys()?.is_empty());
+/// # Ok::<(), kvstore_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    store: Arc<dyn KvStore>,
+    group: Arc<Group>,
+    commands: Commands,
+    end: watch::Sender<bool>,
+    serving: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Starts a server with an empty store.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the store's name is unknown.
+    /// - [`Error::Transport`] if the address cannot be used, for example because another program
+    ///   listens on it.
+    pub fn start(backends: &Backends, options: &ServerOptions) -> Result<Self> {
+        let store = LocalStore::new(&options.store, backends.clone()).ok_or_else(|| {
+            let known = LocalStore::NAMES.join(", ");
+            Error::invalid(format!(
+                "store type `{}` on a server: expected one of {known}",
+                options.store
+            ))
+        })?;
+        let store: Arc<dyn KvStore> = Arc::new(store);
+        let failed = |source: std::io::Error| Error::Transport {
+            operation: format!("cannot listen on {}", options.address),
+            source: source.into(),
+        };
+        let runtime = runtime::handle()?;
+        let listener = {
+            let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+            let address = options.address.clone();
+            runtime.spawn(async move {
+                let _ = sender.send(TcpListener::bind(address).await);
+            });
+            receiver.recv().map_err(|_| runtime::ended())?.map_err(failed)?
+        };
+        let address = listener.local_addr().map_err(failed)?;
+        let run = run_number();
+        let group = Arc::new(Group::new(options.lease, run));
+        let (end, ending) = watch::channel(false);
+        let commands = Commands::default();
+        let service = Service {
+            group: Arc::clone(&group),
+            store: Arc::clone(&store),
+            backends: backends.clone(),
+            commands: commands.clone(),
+            run,
+            lease: options.lease,
+            end: ending.clone(),
+        };
+        let serving = runtime.spawn(serve(service, listener, ending));
+        tracing::info!(%address, "serving");
+        Ok(Self { address, store, group, commands, end, serving: Mutex::new(Some(serving)) })
+    }
+
+    /// Returns the address that the server listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the store of this server. A program in the same process may use it directly, for
+    /// example to set an updater.
+    pub fn store(&self) -> &Arc<dyn KvStore> {
+        &self.store
+    }
+
+    /// Sets the function that runs for each command of `send_command_to_servers`.
+    pub fn on_command(&self, handler: Arc<CommandHandler>) {
+        self.commands.set(handler);
+    }
+
+    /// Stops the server: refuses further calls, completes those that run, and closes all
+    /// connections. A second call does nothing.
+    pub fn shut_down(&self) {
+        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(serving) = serving else { return };
+        let Ok(runtime) = runtime::handle() else { return };
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let (group, end) = (Arc::clone(&self.group), self.end.clone());
+        runtime.spawn(async move {
+            group.drain().await;
+            let _ = end.send(true);
+            let _ = serving.await;
+            let _ = sender.send(());
+        });
+        let _ = receiver.recv();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+async fn serve(service: Service, listener: TcpListener, mut ending: watch::Receiver<bool>) {
+    let group = Arc::clone(&service.group);
+    let leases = tokio::spawn(async move { group.end_leases().await });
+    let store = StoreServer::new(service)
+        .max_decoding_message_size(MOST_MESSAGE_BYTES)
+        .max_encoding_message_size(MOST_MESSAGE_BYTES);
+    // A small message must not wait for the acknowledgement of the one before.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let served = tonic::transport::Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .add_service(store)
+        .serve_with_incoming_shutdown(incoming, async move {
+            let _ = ending.wait_for(|end| *end).await;
+        })
+        .await;
+    leases.abort();
+    if let Err(error) = served {
+        tracing::error!(%error, "the server failed");
+    }
+}
+
+/// Returns a number that is larger than that of any earlier run on this machine: the time in
+/// microseconds.
+fn run_number() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,362 @@
+//! [`Service`]: the gRPC methods. It only moves messages; `group.rs` and `verbs.rs` decide.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvstore_core::{Backends, Error, KvStore, Result as StoreResult, fallible};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Commands;
+use super::group::{Caller, Group, fenced};
+use super::verbs::{self, Answer, Payload};
+use crate::proto::request::Verb;
+use crate::proto::{self, member_message, server_message};
+use crate::rules::{Refusal, Role};
+use crate::wire::{Receiver, failure_of, parse_keys};
+
+/// The version of the protocol.
+pub(crate) const VERSION: u32 = 1;
+
+/// The longest time that a call waits if it does not say how long.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// The gRPC methods of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) group: Arc<Group>,
+    pub(crate) store: Arc<dyn KvStore>,
+    pub(crate) backends: Backends,
+    pub(crate) commands: Commands,
+    /// Identifies this run of the server.
+    pub(crate) run: u64,
+    pub(crate) lease: Duration,
+    /// Becomes true when the server ends.
+    pub(crate) end: watch::Receiver<bool>,
+}
+
+type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl proto::store_server::Store for Service {
+    type JoinStream = Outgoing<proto::ServerMessage>;
+    type CallStream = Outgoing<proto::ReplyFrame>;
+
+    async fn join(
+        &self,
+        request: Request<Streaming<proto::MemberMessage>>,
+    ) -> Result<Response<Self::JoinStream>, Status> {
+        let mut messages = request.into_inner();
+        let first = messages.message().await?.and_then(|message| message.content);
+        let Some(member_message::Content::Join(join)) = first else {
+            return Err(Status::invalid_argument("the first message is not a JoinRequest"));
+        };
+        let joined = self.admit(&join)?;
+        let (sender, receiver) = mpsc::channel(16);
+        let reply = proto::JoinReply {
+            server_run: self.run,
+            incarnation: joined.incarnation,
+            rank: joined.rank,
+            lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
+            store: self.store.name().to_owned(),
+        };
+        // The channel is empty, so this does not wait.
+        let _ = sender.try_send(Ok(message(server_message::Content::Joined(reply))));
+        tokio::spawn(
+            Session {
+                service: self.clone(),
+                name: join.name,
+                incarnation: joined.incarnation,
+                sender,
+            }
+            .run(messages),
+        );
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn call(
+        &self,
+        request: Request<Streaming<proto::RequestFrame>>,
+    ) -> Result<Response<Self::CallStream>, Status> {
+        let mut frames = request.into_inner();
+        let missing = || Status::invalid_argument("the first frame has no request");
+        let first = frames.message().await?.ok_or_else(missing)?;
+        let request = first.request.ok_or_else(missing)?;
+        let answer = self.answer(request, &first.data, &mut frames).await?;
+        let Answer { reply, mut elements } = answer;
+        let mut reply = Some(reply);
+        let replies = std::iter::from_fn(move || {
+            let reply = reply.take();
+            let data = elements.next_chunk();
+            (reply.is_some() || !data.is_empty()).then_some(Ok(proto::ReplyFrame { reply, data }))
+        });
+        Ok(Response::new(Box::pin(tokio_stream::iter(replies))))
+    }
+}
+
+impl Service {
+    fn admit(&self, join: &proto::JoinRequest) -> Result<crate::rules::Joined, Status> {
+        if join.version != VERSION {
+            return Err(Status::unimplemented(format!(
+                "protocol version: expected {VERSION}, found {}",
+                join.version
+            )));
+        }
+        if join.name.is_empty() {
+            return Err(Status::invalid_argument("the name of the member is empty"));
+        }
+        if *self.end.borrow() {
+            return Err(Status::unavailable("the server is ending"));
+        }
+        let role = if join.is_reader { Role::Reader } else { Role::Worker };
+        self.group.join(&join.name, join.incarnation, role).map_err(|refusal| match refusal {
+            Refusal::NameInUse => Status::already_exists(format!(
+                "the name `{}` belongs to another live member: choose another name, or wait until \
+                 its lease ends",
+                join.name
+            )),
+            Refusal::Fenced => fenced(),
+        })
+    }
+
+    /// Makes a call. Errors of the store are part of the answer.
+    async fn answer(
+        &self,
+        mut request: proto::Request,
+        first: &[u8],
+        frames: &mut Streaming<proto::RequestFrame>,
+    ) -> Result<Answer, Status> {
+        let verb = request.verb.take();
+        let verb = verb.ok_or_else(|| Status::unimplemented("a verb of a later version"))?;
+        let wait = if request.timeout_ms == 0 {
+            LONGEST
+        } else {
+            Duration::from_millis(request.timeout_ms).min(LONGEST)
+        };
+        let deadline = Instant::now() + wait;
+        if let Verb::Status(_) = verb {
+            return Ok(self.status().unwrap_or_else(|error| failed(&error)));
+        }
+        let caller = Caller {
+            name: std::mem::take(&mut request.member),
+            incarnation: request.incarnation,
+            sequence: request.sequence,
+        };
+        self.group.renew(&caller.name, caller.incarnation).map_err(|_| fenced())?;
+        self.group.confirm(&caller.name, request.answered_below);
+        let payload = match self.receive(&verb, first, frames).await {
+            Ok(payload) => payload?,
+            Err(error) => return Ok(failed(&error)),
+        };
+        if caller.sequence == 0 {
+            let result = self.read(&caller, verb, payload, deadline).await;
+            return Ok(result.unwrap_or_else(|error| failed(&error)));
+        }
+        if let Some(outcome) = self.group.begin(&caller, deadline).await? {
+            let reply = proto::Reply { failure: outcome, ..Default::default() };
+            return Ok(Answer { reply, ..Default::default() });
+        }
+        // In a task of its own, because the call must be completed even if the member goes away.
+        let service = self.clone();
+        let running =
+            tokio::spawn(async move { service.write(caller, verb, payload, deadline).await });
+        running.await.map_err(|error| Status::internal(format!("the call panicked: {error}")))
+    }
+
+    /// Receives the data of a request. The inner error is that of the connection.
+    async fn receive(
+        &self,
+        verb: &Verb,
+        first: &[u8],
+        frames: &mut Streaming<proto::RequestFrame>,
+    ) -> StoreResult<Result<Payload, Status>> {
+        if let Some(num_bytes) = verbs::blob_in(verb) {
+            let num_bytes = usize::try_from(num_bytes).unwrap_or(usize::MAX);
+            let mut bytes = fallible::copied(first)?;
+            while bytes.len() < num_bytes {
+                match frames.message().await {
+                    Ok(Some(frame)) => fallible::extend(&mut bytes, &frame.data)?,
+                    Ok(None) => return Ok(Err(ended_early())),
+                    Err(status) => return Ok(Err(status)),
+                }
+            }
+            return Ok(Ok(Payload::Bytes(bytes)));
+        }
+        let mut receiver = Receiver::new(&self.backends, verbs::values_in(verb))?;
+        receiver.take(first)?;
+        while receiver.is_waiting() {
+            match frames.message().await {
+                Ok(Some(frame)) => receiver.take(&frame.data)?,
+                Ok(None) => return Ok(Err(ended_early())),
+                Err(status) => return Ok(Err(status)),
+            }
+        }
+        Ok(Ok(Payload::Values(receiver.finish()?)))
+    }
+
+    /// Makes a call that changes nothing.
+    async fn read(
+        &self,
+        caller: &Caller,
+        verb: Verb,
+        payload: Payload,
+        deadline: Instant,
+    ) -> StoreResult<Answer> {
+        let bounded = match &verb {
+            Verb::Pull(pull) => pull.staleness.map(|staleness| (&pull.keys, staleness)),
+            Verb::PullRows(pull) => pull.staleness.map(|staleness| (&pull.keys, staleness)),
+            _ => None,
+        };
+        if let Some((keys, staleness)) = bounded {
+            let keys = parse_keys(keys)?;
+            self.group.wait_for_workers(&caller.name, &keys, staleness, deadline).await?;
+        }
+        blocking(|| verbs::make(&*self.store, &self.backends, verb, payload))
+    }
+
+    /// Makes a call that changes the store or the group, and records its outcome.
+    async fn write(
+        self,
+        caller: Caller,
+        verb: Verb,
+        payload: Payload,
+        deadline: Instant,
+    ) -> Answer {
+        let (mut pushed, mut removed) = (Vec::new(), Vec::new());
+        let result = match verb {
+            Verb::Barrier(_) => {
+                self.group.barrier(&caller.name, deadline).await.map(|()| Answer::default())
+            }
+            Verb::Command(command) => {
+                let run = || self.commands.run(command.head, &command.body);
+                blocking(|| without_panic(run)).map(|()| Answer::default())
+            }
+            verb => {
+                let keys = verbs::pushed_keys(&verb);
+                if let Verb::Remove(keys) = &verb {
+                    removed = parse_keys(&keys.keys).unwrap_or_default();
+                }
+                let make = || verbs::make(&*self.store, &self.backends, verb, payload);
+                blocking(|| without_panic(make)).and_then(|answer| {
+                    pushed = keys?;
+                    Ok(answer)
+                })
+            }
+        };
+        let outcome = result.as_ref().err().map(failure_of);
+        if outcome.is_none() && !removed.is_empty() {
+            self.group.remove_keys(&removed);
+        }
+        self.group.finish(&caller, &outcome, &pushed);
+        result.unwrap_or_else(|error| failed(&error))
+    }
+
+    fn status(&self) -> StoreResult<Answer> {
+        let (members, num_dead) = self.group.members();
+        let keys = self.store.stats()?;
+        let found = proto::Status {
+            members: members.members,
+            num_dead: num_dead as u64,
+            num_keys: keys.len() as u64,
+            num_bytes: keys.iter().map(|key| (key.value_bytes + key.state_bytes) as u64).sum(),
+            num_pushes: keys.iter().map(|key| key.num_pushes).sum(),
+            uptime_ms: u64::try_from(self.group.now().as_millis()).unwrap_or(u64::MAX),
+            server_run: self.run,
+            store: self.store.name().to_owned(),
+        };
+        let reply = proto::Reply { status: Some(found), ..Default::default() };
+        Ok(Answer { reply, ..Default::default() })
+    }
+}
+
+/// The open stream of a member.
+struct Session {
+    service: Service,
+    name: String,
+    incarnation: u64,
+    sender: mpsc::Sender<Result<proto::ServerMessage, Status>>,
+}
+
+impl Session {
+    /// Receives renewals and sends events, until the member leaves or the connection is lost.
+    async fn run(self, mut messages: Streaming<proto::MemberMessage>) {
+        let group = Arc::clone(&self.service.group);
+        let mut end = self.service.end.clone();
+        let mut known = None;
+        loop {
+            let changed = group.changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let (members, _) = group.members();
+            if known.as_ref() != Some(&members) {
+                known = Some(members.clone());
+                if self.send(server_message::Content::Members(members)).await.is_err() {
+                    break;
+                }
+            }
+            tokio::select! {
+                () = changed => {}
+                () = async { drop(end.wait_for(|end| *end).await) } => return,
+                received = messages.message() => match received {
+                    Ok(Some(message)) => {
+                        if let Some(member_message::Content::Leave(_)) = message.content {
+                            group.leave(&self.name, self.incarnation);
+                            return;
+                        }
+                        if group.renew(&self.name, self.incarnation).is_err() {
+                            let _ = self.sender.send(Err(fenced())).await;
+                            return;
+                        }
+                        let renewed = server_message::Content::Renewed(proto::Renewal {});
+                        if self.send(renewed).await.is_err() {
+                            break;
+                        }
+                    }
+                    Ok(None) | Err(_) => break,
+                },
+            }
+        }
+        group.lose(&self.name, self.incarnation);
+    }
+
+    async fn send(&self, content: server_message::Content) -> Result<(), ()> {
+        self.sender.send(Ok(message(content))).await.map_err(drop)
+    }
+}
+
+fn message(content: server_message::Content) -> proto::ServerMessage {
+    proto::ServerMessage { content: Some(content) }
+}
+
+fn failed(error: &Error) -> Answer {
+    let reply = proto::Reply { failure: Some(failure_of(error)), ..Default::default() };
+    Answer { reply, ..Default::default() }
+}
+
+fn ended_early() -> Status {
+    Status::invalid_argument("the request ended before its data")
+}
+
+/// Converts a panic, for example of an updater, into an error, so that the member gets a reply.
+fn without_panic<R>(work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(Error::Internal(format!("a panic: {}", text.unwrap_or("without a message"))))
+    })
+}
+
+/// Runs work that may take long or wait for locks. If the runtime has several threads, the other
+/// tasks of this thread move to another one.
+fn blocking<R>(work: impl FnOnce() -> R) -> R {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => work(),
+        _ => tokio::task::block_in_place(work),
+    }
+}

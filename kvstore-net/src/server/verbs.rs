@@ -1,0 +1,206 @@
+//! Makes the calls of members on the store of the server.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use kvstore_core::{
+    Backends, Error, Key, KvStore, OnExisting, Optimizer, OptimizerState, Result, Snapshot, Value,
+};
+
+use crate::proto::request::Verb;
+use crate::proto::{self, change_settings};
+use crate::wire::{
+    Elements, keys_of, parse_key, parse_keys, settings_of, sparse_indices, spec_of, to_clip,
+    to_compression, value_of,
+};
+
+/// A reply with the elements of its values.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) reply: proto::Reply,
+    pub(crate) elements: Elements,
+}
+
+/// The data of a request.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    Values(Vec<Value>),
+    Bytes(Vec<u8>),
+}
+
+/// Returns the values whose elements a request contains.
+pub(crate) fn values_in(verb: &Verb) -> &[proto::Value] {
+    match verb {
+        Verb::Init(init) => &init.values,
+        Verb::Push(push) => &push.values,
+        _ => &[],
+    }
+}
+
+/// Returns the length of the file that a request contains.
+pub(crate) fn blob_in(verb: &Verb) -> Option<u64> {
+    match verb {
+        Verb::Rollback(blob) => Some(blob.num_bytes),
+        Verb::SetStates(states) => {
+            let lens = states.states.iter().map(|state| state.num_bytes);
+            Some(lens.fold(0, u64::saturating_add))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the keys that a request pushes.
+pub(crate) fn pushed_keys(verb: &Verb) -> Result<Vec<Key>> {
+    let Verb::Push(push) = verb else { return Ok(Vec::new()) };
+    let mut keys =
+        push.values.iter().map(|value| parse_key(&value.key)).collect::<Result<Vec<_>>>()?;
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// Makes a call on the store. Calls about members are not among them.
+pub(crate) fn make(
+    store: &dyn KvStore,
+    backends: &Backends,
+    verb: Verb,
+    payload: Payload,
+) -> Result<Answer> {
+    let mut answer = Answer::default();
+    match (verb, payload) {
+        (Verb::Init(init), Payload::Values(values)) => {
+            let existing = match init.on_existing() {
+                proto::OnExisting::Reject => OnExisting::Reject,
+                proto::OnExisting::Keep => OnExisting::Keep,
+                proto::OnExisting::Replace => OnExisting::Replace,
+            };
+            store.init_with(&keys_in(&init.values)?, &values, existing)?;
+        }
+        (Verb::Push(push), Payload::Values(values)) => {
+            store.push(&keys_in(&push.values)?, &values, push.priority)?;
+        }
+        (Verb::Rollback(_), Payload::Bytes(bytes)) => {
+            store.rollback(&Snapshot::from_bytes(backends, &bytes)?)?;
+        }
+        (Verb::SetStates(states), Payload::Bytes(bytes)) => {
+            let optimizer = parse_optimizer(&states.optimizer)?;
+            let states = states_in(backends, &states.states, &bytes)?;
+            store.set_optimizer_states(optimizer, states)?;
+        }
+        (Verb::Pull(pull), _) => {
+            let keys = parse_keys(&pull.keys)?;
+            let mut pulled = Vec::new();
+            store.pull_into(&keys, 0, &mut pulled)?;
+            for (key, pulled) in keys.iter().zip(pulled) {
+                let mut value = value_of(key, &pulled.value.into(), &mut answer.elements)?;
+                value.order = pulled.order;
+                answer.reply.values.push(value);
+            }
+            answer.reply.has_elements = true;
+        }
+        (Verb::PullRows(pull), _) => {
+            let keys = parse_keys(&pull.keys)?;
+            let ids = sparse_indices(&pull.rows, keys.len())?;
+            for (key, rows) in keys.iter().zip(store.pull_rows(&keys, &ids, 0)?) {
+                answer.reply.values.push(value_of(key, &Value::Rows(rows), &mut answer.elements)?);
+            }
+            answer.reply.has_elements = true;
+        }
+        (Verb::Describe(described), _) => {
+            let keys = parse_keys(&described.keys)?;
+            for (key, description) in described.keys.into_iter().zip(store.describe(&keys)?) {
+                let (order, spec) = (description.order, Some(spec_of(&description.spec)));
+                answer.reply.values.push(proto::Value { key, spec, order, ..Default::default() });
+            }
+        }
+        (Verb::Versions(asked), _) => {
+            let keys = parse_keys(&asked.keys)?;
+            let stats = store.stats()?;
+            for key in keys {
+                let found = stats.iter().find(|stats| stats.key == key);
+                let found = found.ok_or_else(|| Error::KeyNotFound { key: key.clone() })?;
+                let (key, version) = (key.as_str().to_owned(), found.num_pushes);
+                answer.reply.values.push(proto::Value { key, version, ..Default::default() });
+            }
+        }
+        (Verb::Remove(removed), _) => store.remove(&parse_keys(&removed.keys)?)?,
+        (Verb::ListKeys(_), _) => answer.reply.keys = keys_of(&store.keys()?),
+        (Verb::Stats(_), _) => {
+            answer.reply.stats = store.stats()?.iter().map(stats_of).collect();
+        }
+        (Verb::Settings(_), _) => answer.reply.settings = Some(settings_of(store)?),
+        (Verb::ChangeSettings(change), _) => change_settings(store, change)?,
+        (Verb::SetHyperParameters(changed), _) => {
+            let parameters = changed.parameters.iter();
+            let parameters: Vec<(&str, f64)> =
+                parameters.map(|parameter| (parameter.name.as_str(), parameter.value)).collect();
+            store.set_hyper_parameters(&parameters)?;
+        }
+        (Verb::Snapshot(_), _) => {
+            let bytes = store.snapshot()?.to_bytes()?;
+            answer.reply.blob = Some(proto::Blob { num_bytes: bytes.len() as u64 });
+            answer.elements.push_bytes(Bytes::from(bytes));
+        }
+        (Verb::Barrier(_) | Verb::Command(_) | Verb::Status(_), _)
+        | (Verb::Init(_) | Verb::Push(_), Payload::Bytes(_))
+        | (Verb::Rollback(_) | Verb::SetStates(_), Payload::Values(_)) => {
+            return Err(Error::Internal("a request with the wrong data".to_owned()));
+        }
+    }
+    Ok(answer)
+}
+
+fn keys_in(values: &[proto::Value]) -> Result<Vec<Key>> {
+    values.iter().map(|value| parse_key(&value.key)).collect()
+}
+
+fn states_in(
+    backends: &Backends,
+    heads: &[proto::KeyState],
+    mut bytes: &[u8],
+) -> Result<BTreeMap<Key, OptimizerState>> {
+    let mut states = BTreeMap::new();
+    for head in heads {
+        let len = usize::try_from(head.num_bytes).unwrap_or(usize::MAX);
+        let (state, rest) = bytes.split_at_checked(len).ok_or_else(|| Error::Corrupt {
+            subject: "the message".to_owned(),
+            reason: "a state is missing".to_owned(),
+        })?;
+        bytes = rest;
+        states.insert(parse_key(&head.key)?, OptimizerState::from_bytes(backends, state)?);
+    }
+    Ok(states)
+}
+
+fn parse_optimizer(json: &str) -> Result<Option<Optimizer>> {
+    if json.is_empty() {
+        return Ok(None);
+    }
+    Optimizer::from_json(json).map(Some)
+}
+
+fn change_settings(store: &dyn KvStore, change: proto::ChangeSettings) -> Result<()> {
+    use change_settings::Change;
+    match change.change {
+        Some(Change::Optimizer(json)) => match parse_optimizer(&json)? {
+            Some(optimizer) => store.set_optimizer(optimizer),
+            None => store.set_updater(None),
+        },
+        Some(Change::Compression(compression)) => {
+            store.set_compression(to_compression(&compression)?)
+        }
+        Some(Change::ClipGlobalNorm(clip)) => store.set_clip_global_norm(to_clip(&clip)),
+        None => Err(Error::invalid("a change of settings without a setting")),
+    }
+}
+
+fn stats_of(stats: &kvstore_core::KeyStats) -> proto::KeyStats {
+    proto::KeyStats {
+        key: stats.key.as_str().to_owned(),
+        spec: Some(spec_of(&stats.spec)),
+        device: stats.device.to_string(),
+        value_bytes: stats.value_bytes as u64,
+        num_pushes: stats.num_pushes,
+        state_bytes: stats.state_bytes as u64,
+    }
+}

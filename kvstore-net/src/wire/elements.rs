@@ -1,0 +1,166 @@
+//! The elements of values as data of frames, without copies on the sending side.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use kvstore_core::{
+    Backends, Device, Error, Result, RowSparse, Tensor, TensorSpec, Value, fallible,
+};
+
+use super::values::{parse_key, parse_spec};
+use crate::proto;
+
+/// The most bytes of data in a frame. Larger frames would delay other calls of the connection.
+const CHUNK: usize = 512 << 10;
+
+/// The bytes of a tensor on the host. They keep the tensor alive.
+struct Content(Tensor);
+
+impl AsRef<[u8]> for Content {
+    fn as_ref(&self) -> &[u8] {
+        // `Elements::push` has checked that the host can access the memory.
+        self.0.host_bytes().unwrap_or_default()
+    }
+}
+
+/// The elements of several values, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Elements {
+    contents: VecDeque<Bytes>,
+    num_bytes: usize,
+}
+
+impl Elements {
+    /// Appends the elements of a tensor. Copies them only from devices.
+    pub(crate) fn push(&mut self, tensor: &Tensor) -> Result<()> {
+        let bytes = match tensor.host_bytes() {
+            Ok(_) => Bytes::from_owner(Content(tensor.clone())),
+            Err(_) => Bytes::from(tensor.to_bytes()?),
+        };
+        self.push_bytes(bytes);
+        Ok(())
+    }
+
+    /// Appends bytes.
+    pub(crate) fn push_bytes(&mut self, bytes: Bytes) {
+        self.num_bytes += bytes.len();
+        self.contents.push_back(bytes);
+    }
+
+    /// Removes the data of the next frame: up to [`CHUNK`] bytes, or nothing at the end.
+    #[expect(clippy::disallowed_methods, reason = "a chunk is short")]
+    pub(crate) fn next_chunk(&mut self) -> Bytes {
+        let Some(mut first) = self.contents.pop_front() else { return Bytes::new() };
+        if first.len() > CHUNK {
+            let rest = first.split_off(CHUNK);
+            self.contents.push_front(rest);
+        } else if self.contents.front().is_some_and(|next| first.len() + next.len() <= CHUNK) {
+            // Many small values share a frame.
+            let mut joined = Vec::with_capacity(self.num_bytes.min(CHUNK));
+            joined.extend_from_slice(&first);
+            while let Some(next) = self.contents.front() {
+                if joined.len() + next.len() > CHUNK {
+                    break;
+                }
+                joined.extend_from_slice(next);
+                self.contents.pop_front();
+            }
+            first = Bytes::from(joined);
+        }
+        self.num_bytes -= first.len();
+        first
+    }
+}
+
+/// Assembles values from data.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The values, each with its tensor in host memory.
+    values: Vec<Part>,
+    /// The value that the next data belong to, and the position in it.
+    next: usize,
+    position: usize,
+}
+
+#[derive(Debug)]
+struct Part {
+    tensor: Tensor,
+    /// The shape of the value and the indices of the rows that `tensor` contains.
+    rows: Option<(TensorSpec, Vec<i64>)>,
+}
+
+impl Receiver {
+    /// Allocates the values that these messages describe.
+    pub(crate) fn new(backends: &Backends, values: &[proto::Value]) -> Result<Self> {
+        let parts = values.iter().map(|value| {
+            let spec = parse_spec(value.spec.as_ref())?;
+            let rows = value.rows.as_ref().map(|rows| rows.indices.clone());
+            let held = match &rows {
+                None => spec.clone(),
+                Some(indices) => {
+                    if spec.shape().rank() == 0 {
+                        let key = parse_key(&value.key)?;
+                        let text = format!("key `{key}`: a row-sparse value has at least one axis");
+                        return Err(Error::invalid(text));
+                    }
+                    let mut dims = Vec::from(spec.shape().dims());
+                    dims[0] = indices.len();
+                    TensorSpec::new(dims, spec.dtype())
+                }
+            };
+            let tensor = Tensor::allocate(backends, Device::cpu(0), held)?;
+            Ok(Part { tensor, rows: rows.map(|indices| (spec, indices)) })
+        });
+        Ok(Self { values: fallible::try_collect(parts)?, next: 0, position: 0 })
+    }
+
+    /// Adds data.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`] if there are more data than the values have.
+    pub(crate) fn take(&mut self, mut data: &[u8]) -> Result<()> {
+        while !data.is_empty() {
+            let Some(part) = self.values.get_mut(self.next) else {
+                return Err(damaged("there are more data than elements"));
+            };
+            let bytes = part.tensor.host_bytes_mut()?;
+            let rest = bytes.get_mut(self.position..).unwrap_or_default();
+            let len = rest.len().min(data.len());
+            let (now, later) = data.split_at(len);
+            rest[..len].copy_from_slice(now);
+            data = later;
+            self.position += len;
+            if self.position == bytes.len() {
+                (self.next, self.position) = (self.next + 1, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether data are missing.
+    pub(crate) fn is_waiting(&self) -> bool {
+        let rest = self.values.iter().skip(self.next);
+        rest.map(|part| part.tensor.num_bytes()).sum::<usize>() > self.position
+    }
+
+    /// Returns the values.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`] if data are missing.
+    pub(crate) fn finish(self) -> Result<Vec<Value>> {
+        if self.is_waiting() {
+            return Err(damaged("elements are missing"));
+        }
+        let value = |part: Part| match part.rows {
+            None => Ok(Value::Dense(part.tensor)),
+            Some((spec, indices)) => {
+                RowSparse::new(spec.shape().clone(), indices, part.tensor).map(Value::Rows)
+            }
+        };
+        fallible::try_collect(self.values.into_iter().map(value))
+    }
+}
+
+fn damaged(reason: &str) -> Error {
+    Error::Corrupt { subject: "the message".to_owned(), reason: reason.to_owned() }
+}

@@ -1,0 +1,100 @@
+//! Errors of the store as messages.
+
+use kvstore_core::{Device, Error, ErrorCode, Key, Result};
+
+use super::values::{parse_spec, spec_of};
+use crate::proto::Failure;
+
+/// Returns the message for an error.
+pub(crate) fn failure_of(error: &Error) -> Failure {
+    let mut failure = Failure {
+        code: u32::from(error.code() as u8),
+        message: error.chain(),
+        key: error.key().map(|key| key.as_str().to_owned()),
+        ..Failure::default()
+    };
+    match error {
+        Error::LengthMismatch { what, expected, found } => {
+            failure.subject.clone_from(what);
+            (failure.expected_len, failure.found_len) = (*expected as u64, *found as u64);
+        }
+        Error::SpecMismatch { subject, expected, found, .. } => {
+            failure.subject.clone_from(subject);
+            (failure.expected, failure.found) = (Some(spec_of(expected)), Some(spec_of(found)));
+        }
+        Error::OutOfMemory { requested, in_use, limit, .. } => {
+            (failure.requested, failure.in_use) = (*requested as u64, *in_use as u64);
+            failure.limit = limit.map(|limit| limit as u64);
+        }
+        Error::Updater { source, .. } => failure.message = chain_of(&**source),
+        Error::Corrupt { subject, reason } => {
+            failure.subject.clone_from(subject);
+            failure.message.clone_from(reason);
+        }
+        Error::Timeout(text) | Error::Internal(text) => failure.message.clone_from(text),
+        Error::Closed { what } => failure.subject.clone_from(what),
+        _ => {}
+    }
+    failure
+}
+
+/// Returns the error that a message describes.
+pub(crate) fn error_of(failure: Failure) -> Error {
+    let text = failure.message.clone();
+    parse(failure).unwrap_or_else(|_| server_failed(text))
+}
+
+fn parse(failure: Failure) -> Result<Error> {
+    let Failure { code, message, key, subject, expected, found, .. } = failure;
+    let code = ErrorCode::ALL.into_iter().find(|known| u32::from(*known as u8) == code);
+    let key = key.map(|key| Key::new(&key)).transpose()?;
+    let need_key = || key.clone().ok_or_else(|| Error::invalid("an error without its key"));
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    Ok(match code {
+        Some(ErrorCode::KeyNotFound) => Error::KeyNotFound { key: need_key()? },
+        Some(ErrorCode::KeyExists) => Error::KeyExists { key: need_key()? },
+        Some(ErrorCode::LengthMismatch) => Error::LengthMismatch {
+            what: subject,
+            expected: number(failure.expected_len),
+            found: number(failure.found_len),
+        },
+        Some(ErrorCode::SpecMismatch) => Error::SpecMismatch {
+            subject,
+            key,
+            expected: Box::new(parse_spec(expected.as_ref())?),
+            found: Box::new(parse_spec(found.as_ref())?),
+        },
+        Some(ErrorCode::InvalidArgument) => Error::InvalidArgument(message),
+        Some(ErrorCode::Unsupported) => Error::Unsupported(message),
+        Some(ErrorCode::OutOfMemory) => Error::OutOfMemory {
+            device: Device::cpu(0),
+            requested: number(failure.requested),
+            in_use: number(failure.in_use),
+            limit: failure.limit.map(number),
+        },
+        Some(ErrorCode::Updater) => Error::Updater { key: need_key()?, source: message.into() },
+        Some(ErrorCode::Corrupt) => Error::Corrupt { subject, reason: message },
+        Some(ErrorCode::Timeout) => Error::Timeout(message),
+        Some(ErrorCode::Closed) => Error::Closed { what: subject },
+        Some(ErrorCode::Poisoned) => Error::Poisoned { key: need_key()? },
+        Some(ErrorCode::Internal) => Error::Internal(message),
+        Some(ErrorCode::DeviceUnavailable | ErrorCode::Io | ErrorCode::Backend) | None => {
+            server_failed(message)
+        }
+    })
+}
+
+/// Returns the error for a failure of the server that the client cannot name.
+fn server_failed(text: String) -> Error {
+    Error::Transport { operation: "the server failed".to_owned(), source: text.into() }
+}
+
+fn chain_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}

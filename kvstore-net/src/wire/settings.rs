@@ -1,0 +1,52 @@
+//! The settings of a store as messages.
+
+use kvstore_core::{Compression, Error, KvStore, Result};
+
+use crate::proto;
+
+pub(crate) fn compression_of(compression: Option<Compression>) -> proto::Compression {
+    let name = compression.map_or_else(String::new, |compression| compression.name().to_owned());
+    let threshold = compression.map_or(0.0, |compression| compression.threshold());
+    proto::Compression { name, threshold }
+}
+
+pub(crate) fn to_compression(message: &proto::Compression) -> Result<Option<Compression>> {
+    if message.name.is_empty() {
+        return Ok(None);
+    }
+    Compression::new(&message.name, message.threshold).map(Some)
+}
+
+pub(crate) fn clip_of(bound: Option<f64>) -> proto::Clip {
+    proto::Clip { bound }
+}
+
+pub(crate) fn to_clip(message: &proto::Clip) -> Option<f64> {
+    message.bound
+}
+
+pub(crate) fn hyper_parameters_of(parameters: &[(&str, f64)]) -> proto::HyperParameters {
+    let parameters = parameters
+        .iter()
+        .map(|(name, value)| proto::HyperParameter { name: (*name).to_owned(), value: *value });
+    proto::HyperParameters { parameters: parameters.collect() }
+}
+
+/// Returns the settings of a store.
+pub(crate) fn settings_of(store: &dyn KvStore) -> Result<proto::Settings> {
+    let optimizer = store.optimizer()?.map(|optimizer| optimizer.to_json()).transpose()?;
+    Ok(proto::Settings {
+        optimizer,
+        compression: Some(compression_of(store.compression()?)),
+        clip_global_norm: Some(clip_of(store.clip_global_norm()?)),
+    })
+}
+
+/// Returns the lists of row indices of a request, one per key.
+pub(crate) fn sparse_indices(rows: &[proto::Rows], num_keys: usize) -> Result<Vec<&[i64]>> {
+    if rows.len() != num_keys {
+        let what = "lists of row indices for keys".to_owned();
+        return Err(Error::LengthMismatch { what, expected: num_keys, found: rows.len() });
+    }
+    Ok(rows.iter().map(|rows| rows.indices.as_slice()).collect())
+}

@@ -1,0 +1,52 @@
+//! Keys, specs and values as messages.
+
+use kvstore_core::{DType, Error, Key, Result, Shape, TensorSpec, Value, fallible};
+
+use super::elements::Elements;
+use crate::proto;
+
+pub(crate) fn spec_of(spec: &TensorSpec) -> proto::Spec {
+    let shape = spec.shape().dims().iter().map(|dim| *dim as u64).collect();
+    proto::Spec { dtype: spec.dtype().name().to_owned(), shape }
+}
+
+/// # Errors
+/// - [`Error::InvalidArgument`] if the spec is missing, its dtype is unknown, or a dimension does
+///   not fit this machine.
+pub(crate) fn parse_spec(spec: Option<&proto::Spec>) -> Result<TensorSpec> {
+    let spec = spec.ok_or_else(|| Error::invalid("a value without a type"))?;
+    let dim = |dim: &u64| {
+        usize::try_from(*dim)
+            .map_err(|_| Error::invalid(format!("a dimension of {dim}: expected less than 2^32")))
+    };
+    let dims = spec.shape.iter().map(dim).collect::<Result<Vec<usize>>>()?;
+    Ok(TensorSpec::new(Shape::from(dims), DType::from_name(&spec.dtype)?))
+}
+
+pub(crate) fn parse_key(text: &str) -> Result<Key> {
+    Key::new(text)
+}
+
+pub(crate) fn parse_keys(texts: &[String]) -> Result<Vec<Key>> {
+    fallible::try_collect(texts.iter().map(|text| Key::new(text)))
+}
+
+pub(crate) fn keys_of(keys: &[Key]) -> Vec<String> {
+    keys.iter().map(|key| key.as_str().to_owned()).collect()
+}
+
+/// Returns the description of a value, and appends its elements.
+pub(crate) fn value_of(key: &Key, value: &Value, elements: &mut Elements) -> Result<proto::Value> {
+    let rows = match value {
+        Value::Dense(tensor) => {
+            elements.push(tensor)?;
+            None
+        }
+        Value::Rows(rows) => {
+            elements.push(rows.rows())?;
+            Some(proto::Rows { indices: fallible::copied(rows.indices())? })
+        }
+    };
+    let (key, spec) = (key.as_str().to_owned(), Some(spec_of(value.spec())));
+    Ok(proto::Value { key, spec, rows, ..proto::Value::default() })
+}

@@ -1,0 +1,430 @@
+//! Members that join, leave, die and come back, and calls whose connection is lost.
+
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kvstore::backends;
+use kvstore_core::{Device, ErrorCode, Key, KvStore, Tensor, Value, WorkerGroup};
+use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn value(number: f32) -> Value {
+    Tensor::from_slice(backends(), Device::cpu(0), [2], &[number; 2]).unwrap().into()
+}
+
+fn server() -> Arc<Server> {
+    Arc::new(Server::start(backends(), &ServerOptions::new("127.0.0.1:0")).unwrap())
+}
+
+fn options(server: &Server) -> NetStoreOptions {
+    NetStoreOptions::new(server.address().to_string()).timeout(LONG)
+}
+
+fn connect(options: &NetStoreOptions) -> NetStore {
+    NetStore::connect(backends(), options).unwrap()
+}
+
+fn number(store: &NetStore, name: &str) -> f32 {
+    store.pull(&[key(name)], 0).unwrap()[0].to_vec::<f32>().unwrap()[0]
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < LONG, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn members_share_a_store_and_have_ranks() {
+    let server = server();
+    let first = connect(&options(&server).name("first"));
+    let second = connect(&options(&server).name("second"));
+    let reader = connect(&options(&server).name("reader").reader());
+    eventually("three members", || first.members().len() == 3);
+    assert_eq!((first.rank().unwrap(), second.rank().unwrap(), reader.rank().unwrap()), (0, 1, 2));
+    assert_eq!((first.num_workers().unwrap(), first.num_dead_node(7).unwrap()), (2, 0));
+    first.init(&[key("w")], &[value(1.0)]).unwrap();
+    second.push(&[key("w"), key("w")], &[value(2.0), value(3.0)], 0).unwrap();
+    assert_eq!(number(&first, "w"), 5.0);
+    assert_eq!(reader.versions(&[key("w")]).unwrap(), [1]);
+    second.leave();
+    eventually("two members", || first.members().len() == 2);
+    assert_eq!(first.num_dead_node(4).unwrap(), 0);
+    let error = second.pull(&[key("w")], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Closed, "{}", error.chain());
+}
+
+#[test]
+fn a_second_live_member_of_a_name_is_rejected() {
+    let server = server();
+    let first = connect(&options(&server).name("one"));
+    let error = NetStore::connect(backends(), &options(&server).name("one")).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    assert!(error.to_string().contains("the name `one` belongs to another live member"), "{error}");
+    first.leave();
+    eventually("the name is free", || {
+        NetStore::connect(backends(), &options(&server).name("one")).is_ok()
+    });
+}
+
+#[test]
+fn changes_of_the_group_are_reported() {
+    let server = server();
+    let first = connect(&options(&server).name("first"));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let names = Arc::clone(&seen);
+    first.on_member(move |members| {
+        let all: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
+        names.lock().unwrap().push(all.join(" "));
+    });
+    let second = connect(&options(&server).name("second"));
+    eventually("a member has joined", || {
+        seen.lock().unwrap().iter().any(|all| all == "first second")
+    });
+    drop(second);
+    eventually("a member has left", || {
+        seen.lock().unwrap().last().is_some_and(|all| all == "first")
+    });
+}
+
+#[test]
+fn a_barrier_waits_for_every_live_member() {
+    let server = server();
+    let stores: Vec<_> =
+        (0..3).map(|number| connect(&options(&server).name(format!("{number}")))).collect();
+    let arrived = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for (number, store) in stores.iter().enumerate() {
+            let arrived = &arrived;
+            scope.spawn(move || {
+                for round in 0..10 {
+                    if number == round % 3 {
+                        thread::yield_now();
+                    }
+                    arrived.fetch_add(1, Ordering::SeqCst);
+                    store.barrier().unwrap();
+                    assert!(arrived.load(Ordering::SeqCst) >= 3 * (round + 1));
+                }
+            });
+        }
+    });
+    let hurried = connect(&options(&server).name("hurried").timeout(Duration::from_millis(200)));
+    let error = hurried.barrier().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout);
+    assert!(error.to_string().contains("`0`, `1`, `2`"), "{error}");
+}
+
+#[test]
+fn a_bounded_pull_waits_for_the_slowest_worker() {
+    let server = server();
+    let fast = connect(&options(&server).name("fast").staleness(1));
+    let slow = connect(&options(&server).name("slow"));
+    fast.init(&[key("w")], &[value(0.0)]).unwrap();
+    fast.push(&[key("w")], &[value(1.0)], 0).unwrap();
+    assert_eq!(number(&fast, "w"), 1.0);
+    fast.push(&[key("w")], &[value(2.0)], 0).unwrap();
+    let has_pulled = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(number(&fast, "w"), 5.0);
+            has_pulled.store(true, Ordering::SeqCst);
+        });
+        // An unbounded pull does not wait.
+        assert_eq!(number(&slow, "w"), 2.0);
+        assert!(!has_pulled.load(Ordering::SeqCst));
+        slow.push(&[key("w")], &[value(5.0)], 0).unwrap();
+    });
+    // A member that is gone is not waited for.
+    fast.push(&[key("w")], &[value(6.0)], 0).unwrap();
+    fast.push(&[key("w")], &[value(7.0)], 0).unwrap();
+    drop(slow);
+    assert_eq!(number(&fast, "w"), 7.0);
+}
+
+#[test]
+fn a_bounded_pull_reports_for_whom_it_waits() {
+    let server = server();
+    let patience = Duration::from_millis(300);
+    let fast = connect(&options(&server).name("fast").staleness(0).timeout(patience));
+    let _slow = connect(&options(&server).name("slow"));
+    fast.init(&[key("w")], &[value(0.0)]).unwrap();
+    fast.push(&[key("w")], &[value(1.0)], 0).unwrap();
+    let error = fast.pull(&[key("w")], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout);
+    assert!(error.to_string().contains("waiting for pushes of `slow`"), "{error}");
+}
+
+#[test]
+fn commands_reach_the_server() {
+    let server = server();
+    let store = connect(&options(&server));
+    store.send_command_to_servers(1, "without a handler").unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let commands = Arc::clone(&seen);
+    server.on_command(Arc::new(move |head, body| {
+        commands.lock().unwrap().push((head, body.to_owned()));
+        Ok(())
+    }));
+    store.send_command_to_servers(7, "decay").unwrap();
+    assert_eq!(*seen.lock().unwrap(), [(7, "decay".to_owned())]);
+}
+
+#[test]
+fn an_updater_needs_the_process_of_the_server() {
+    let server = server();
+    let store = connect(&options(&server));
+    let error = store
+        .set_updater(Some(Arc::new(|_: &Key, _: &Tensor, _: &mut Tensor| Ok(()))))
+        .unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unsupported);
+    // The program of the server sets it, and its errors reach the worker that pushes.
+    server
+        .store()
+        .set_updater(Some(Arc::new(|_: &Key, _: &Tensor, _: &mut Tensor| Err("no".into()))))
+        .unwrap();
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
+    assert_eq!(error.to_string(), "updater failed on key `w`: no");
+    // A panic does, too, and the server continues.
+    server
+        .store()
+        .set_updater(Some(Arc::new(|_: &Key, _: &Tensor, _: &mut Tensor| panic!("broken"))))
+        .unwrap();
+    let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
+    assert!(error.to_string().contains("broken"), "{error}");
+    server.store().set_updater(None).unwrap();
+    store.remove(&[key("w")]).unwrap();
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    assert_eq!(number(&store, "w"), 1.0);
+}
+
+#[test]
+fn a_port_in_use_is_an_error() {
+    let server = server();
+    let error = Server::start(backends(), &ServerOptions::new(server.address().to_string()));
+    let text = error.unwrap_err().to_string();
+    assert!(text.starts_with(&format!("cannot listen on {}: ", server.address())), "{text}");
+    let error = Server::start(backends(), &ServerOptions::new("127.0.0.1:0").store("dist"));
+    assert_eq!(error.unwrap_err().code(), ErrorCode::InvalidArgument);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_an_error() {
+    // A port without a listener.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = NetStoreOptions::new(address.to_string()).timeout(Duration::from_millis(200));
+    let error = NetStore::connect(backends(), &options).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout);
+    let text = error.to_string();
+    assert!(text.contains(&address.to_string()) && text.contains("refused"), "{text}");
+}
+
+#[test]
+fn a_call_completes_before_the_server_ends() {
+    let server = server();
+    let store = connect(&options(&server).timeout(Duration::from_secs(1)));
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    let entered = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
+    let inside = Arc::clone(&entered);
+    let slow = move |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        *inside.0.lock().unwrap() = true;
+        inside.1.notify_all();
+        thread::sleep(Duration::from_millis(100));
+        *stored = pushed.clone();
+        Ok(())
+    };
+    server.store().set_updater(Some(Arc::new(slow))).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| store.push(&[key("w")], &[value(2.0)], 0).unwrap());
+        let entering = entered.0.lock().unwrap();
+        let entering = entered.1.wait_while(entering, |entered| !*entered).unwrap();
+        drop(entering);
+        server.shut_down();
+    });
+    assert_eq!(
+        server.store().pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap(),
+        [2.0, 2.0]
+    );
+    let error = store.push(&[key("w")], &[value(3.0)], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
+}
+
+/// Forwards connections to a server, and closes them after a number of bytes.
+struct Proxy {
+    address: SocketAddr,
+    /// The server, or `None` to refuse connections.
+    server: Arc<Mutex<Option<SocketAddr>>>,
+    /// After how many bytes from the server the next connection is closed, or 0 for never.
+    limit: Arc<AtomicUsize>,
+    num_closed: Arc<AtomicUsize>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Proxy {
+    fn new(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Self {
+            address: listener.local_addr().unwrap(),
+            server: Arc::new(Mutex::new(Some(server))),
+            limit: Arc::default(),
+            num_closed: Arc::default(),
+            open: Arc::default(),
+        };
+        let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
+        let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let Some(server) = *server.lock().unwrap() else { continue };
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
+                open.lock().unwrap().extend(both);
+                let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let closing = closing.clone();
+                thread::spawn(move || forward(up, down, None));
+                thread::spawn(move || forward(server, client, Some(&closing)));
+            }
+        });
+        proxy
+    }
+
+    /// Closes all connections.
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+type Closing = (Arc<AtomicUsize>, Arc<AtomicUsize>);
+
+fn forward(mut from: TcpStream, mut to: TcpStream, closing: Option<&Closing>) {
+    let mut buffer = [0; 4096];
+    let mut forwarded = 0;
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        if let Some((limit, num_closed)) = closing {
+            forwarded += len;
+            let most = limit.load(Ordering::SeqCst);
+            if most != 0 && forwarded > most {
+                limit.store(0, Ordering::SeqCst);
+                num_closed.fetch_add(1, Ordering::SeqCst);
+                break;
+            }
+        }
+        if to.write_all(&buffer[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_push_counts_once_although_replies_are_lost() {
+    let server = server();
+    let proxy = Proxy::new(server.address());
+    let store = NetStoreOptions::new(proxy.address.to_string()).timeout(LONG).name("one");
+    let store = connect(&store);
+    store.init(&[key("w")], &[value(0.0)]).unwrap();
+    let mut optimizer = kvstore_core::Optimizer::new("sgd").unwrap();
+    // Each push adds 1, so a push that is lost or counted twice changes the result.
+    optimizer.set("learning_rate", 1.0).unwrap();
+    optimizer.set("wd", 0.0).unwrap();
+    store.set_optimizer(optimizer).unwrap();
+    for round in 0..100_usize {
+        // Somewhere in the next replies.
+        proxy.limit.store(1 + (round * 37) % 500, Ordering::SeqCst);
+        store.push(&[key("w")], &[value(-1.0)], 0).unwrap();
+    }
+    proxy.limit.store(0, Ordering::SeqCst);
+    let num_closed = proxy.num_closed.load(Ordering::SeqCst);
+    println!("{num_closed} connections were closed");
+    assert!(num_closed >= 20, "{num_closed} connections were closed");
+    assert_eq!(number(&store, "w"), 100.0);
+    assert_eq!(store.versions(&[key("w")]).unwrap(), [100]);
+}
+
+#[test]
+fn a_lost_member_is_noticed_and_may_come_back() {
+    let server = server();
+    let proxy = Proxy::new(server.address());
+    let watcher = connect(&options(&server).name("watcher"));
+    let lost = NetStoreOptions::new(proxy.address.to_string()).timeout(LONG).name("lost");
+    let lost = connect(&lost);
+    eventually("two members", || watcher.members().len() == 2);
+    let rank = lost.rank().unwrap();
+    proxy.cut();
+    // A call waits until it is a member again.
+    lost.init(&[key("w")], &[value(1.0)]).unwrap();
+    assert_eq!(number(&watcher, "w"), 1.0);
+    assert_eq!((lost.rank().unwrap(), watcher.num_dead_node(4).unwrap()), (rank, 0));
+}
+
+#[test]
+fn a_process_that_takes_a_name_fences_the_earlier_one() {
+    let server = server();
+    let proxy = Proxy::new(server.address());
+    let old =
+        NetStoreOptions::new(proxy.address.to_string()).timeout(Duration::from_secs(2)).name("one");
+    let old = connect(&old);
+    old.init(&[key("w")], &[value(1.0)]).unwrap();
+    // The earlier process cannot reach the server for a while.
+    proxy.limit.store(1, Ordering::SeqCst);
+    proxy.cut();
+    let new = loop {
+        match NetStore::connect(backends(), &options(&server).name("one")) {
+            Ok(new) => break new,
+            Err(error) => assert_eq!(error.code(), ErrorCode::InvalidArgument),
+        }
+    };
+    assert_eq!(new.rank().unwrap(), 0);
+    eventually("it is refused", || old.push(&[key("w")], &[value(2.0)], 0).is_err());
+    assert_eq!(number(&new, "w"), 1.0);
+}
+
+#[test]
+fn a_call_in_doubt_is_reported_after_a_restart() {
+    // A long lease, so that no renewal is the next message.
+    let quiet = ServerOptions::new("127.0.0.1:0").lease(Duration::from_secs(3600));
+    let first = Server::start(backends(), &quiet).unwrap();
+    let proxy = Proxy::new(first.address());
+    let options = NetStoreOptions::new(proxy.address.to_string()).timeout(LONG);
+    let store = connect(&options);
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    // The reply of the next call is lost, and the server does not come back with its state.
+    *proxy.server.lock().unwrap() = None;
+    proxy.limit.store(1, Ordering::SeqCst);
+    let second = server();
+    thread::scope(|scope| {
+        let push = scope.spawn(|| store.push(&[key("w")], &[value(2.0)], 0).unwrap_err());
+        eventually("the reply is lost", || proxy.num_closed.load(Ordering::SeqCst) == 1);
+        *proxy.server.lock().unwrap() = Some(second.address());
+        let error = push.join().unwrap();
+        assert!(error.to_string().starts_with("push of `w`: the connection was lost"), "{error}");
+        assert_eq!(error.code(), ErrorCode::Backend);
+    });
+    // Later calls use the new server.
+    store.init(&[key("w")], &[value(3.0)]).unwrap();
+    assert_eq!(number(&store, "w"), 3.0);
+}
