@@ -1,11 +1,14 @@
 //! `kvstore serve`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::ArgMatches;
 use kvstore::{Error, backends};
 use kvstore_net::{Server, ServerOptions};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::{get, seconds};
@@ -20,12 +23,15 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         .store(get(arguments, "store"))
         .lease(seconds(arguments, "lease")?);
     // Before the server starts, so that a signal at any time ends it in order.
-    let failed = |source: std::io::Error| Error::Io {
-        path: "signals".into(),
-        operation: "cannot be received".to_owned(),
-        source,
-    };
+    let failed =
+        |error: std::io::Error| Error::Unsupported(format!("signals cannot be received: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    // A second signal ends the process at once.
+    let is_second = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&is_second)).map_err(failed)?;
+        flag::register(signal, Arc::clone(&is_second)).map_err(failed)?;
+    }
     let server = Server::start(backends(), &options)?;
     println!("listening on {}", server.address());
     signals.forever().next();

@@ -179,3 +179,17 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
     victim.kill().unwrap();
     victim.wait().unwrap();
 }
+
+#[test]
+fn a_stopped_member_does_not_hold_up_the_end_of_the_server() {
+    let mut served = Served::start(&["--address", "127.0.0.1:0"]);
+    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+    let mut victim = start_member(&served);
+    eventually("the victim joins", || watcher.members().len() == 2);
+    let stopped = Command::new("kill").arg("-STOP").arg(victim.id().to_string()).status();
+    assert!(stopped.unwrap().success());
+    served.signal("TERM");
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}

@@ -12,11 +12,11 @@
 //!   With several, they depend on the order in which pushes arrive.
 //! - A call takes effect once. If the connection is lost, the worker repeats the call with the same
 //!   number, and the server returns the outcome of the first attempt.
-//! - If the server has restarted, calls whose replies are missing fail with `Transport`, because
-//!   it is not known whether they took effect. Later calls join the new server.
+//! - If it is not known whether a call took effect, for example because the server has restarted,
+//!   its error says so.
 //! - A pull with the staleness `s` waits until no live worker is more than `s` pushes of the key
-//!   behind. A new member starts at the count of the slowest worker.
-//! - `barrier` waits for all live members.
+//!   behind. A member that joins or comes back starts at the count of the slowest worker.
+//! - `barrier` waits for all live workers.
 //! - Updaters run in the process of the server. Their errors reach the worker whose push caused
 //!   them.
 //!
@@ -26,12 +26,21 @@
 //!
 //! | event | the server | the member |
 //! |---|---|---|
-//! | its process ends | notices it at once | |
+//! | its process ends | notices the closed connection | |
 //! | its process is stopped | notices it when the lease ends | continues when it runs again |
 //! | its connection is lost | counts the member as dead | joins again and repeats its calls |
 //! | a new process takes a dead name | gives it the rank | the earlier process is refused |
 //! | a second live process takes a name | refuses it | gets `InvalidArgument` |
-//! | the server gets SIGTERM | completes running calls, then ends | waits for a server |
+//! | the server is shut down | completes running calls | waits for a server |
+//! | the member is dead for an hour | forgets it | joins as a new one |
+//!
+//! # Limits
+//!
+//! - Compression is computed on the server, so values travel uncompressed, and the workers share
+//!   the residuals.
+//! - `restore` replaces the contents of the server, so one worker should call it.
+//! - The server believes the sizes of messages up to its memory limit.
+//! - Connections are neither authenticated nor encrypted.
 //!
 //! # Structure
 //!
@@ -40,8 +49,6 @@
 //! - [`rules`] decides who is a member, which call is a repetition, and which pull waits. It has no
 //!   I/O, threads or clocks.
 //! - `wire` converts values and errors to messages; `server` and `client` move them.
-//!
-//! Connections are neither authenticated nor encrypted.
 
 mod client;
 mod proto;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kvstore_core::process::PerProcess;
 use kvstore_core::{Error, Result};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 /// The number of threads. They wait for the network most of the time.
 const NUM_THREADS: usize = 2;
@@ -42,10 +42,15 @@ pub(crate) fn wait<T: Send + 'static>(
     handle()?.spawn(async move {
         let _ = sender.send(future.await);
     });
-    receiver.recv().map_err(|_| ended())
+    let receive = || receiver.recv().map_err(|_| ended());
+    match Handle::try_current().map(|current| current.runtime_flavor()) {
+        // The tasks of this thread move to another one. The future may be one of them.
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(receive),
+        _ => receive(),
+    }
 }
 
 /// The error for a task that has panicked.
-pub(crate) fn ended() -> Error {
+fn ended() -> Error {
     Error::Internal("a task of the network has ended".to_owned())
 }

@@ -62,7 +62,7 @@ fn members_share_a_store_and_have_ranks() {
     let second = connect(&options(&server).name("second"));
     let reader = connect(&options(&server).name("reader").reader());
     eventually("three members", || first.members().len() == 3);
-    assert_eq!((first.rank().unwrap(), second.rank().unwrap(), reader.rank().unwrap()), (0, 1, 2));
+    assert_eq!((first.rank().unwrap(), second.rank().unwrap(), reader.rank().unwrap()), (0, 1, 0));
     assert_eq!((first.num_workers().unwrap(), first.num_dead_node(7).unwrap()), (2, 0));
     first.init(&[key("w")], &[value(1.0)]).unwrap();
     second.push(&[key("w"), key("w")], &[value(2.0), value(3.0)], 0).unwrap();
@@ -94,10 +94,11 @@ fn changes_of_the_group_are_reported() {
     let first = connect(&options(&server).name("first"));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let names = Arc::clone(&seen);
-    first.on_member(move |members| {
+    let seeing = first.on_member(move |members| {
         let all: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
         names.lock().unwrap().push(all.join(" "));
     });
+    seeing.unwrap();
     let second = connect(&options(&server).name("second"));
     eventually("a member has joined", || {
         seen.lock().unwrap().iter().any(|all| all == "first second")
@@ -200,7 +201,6 @@ fn an_updater_needs_the_process_of_the_server() {
     assert_eq!(error.code(), ErrorCode::Unsupported);
     // The program of the server sets it, and its errors reach the worker that pushes.
     server
-        .store()
         .set_updater(Some(Arc::new(|_: &Key, _: &Tensor, _: &mut Tensor| Err("no".into()))))
         .unwrap();
     store.init(&[key("w")], &[value(1.0)]).unwrap();
@@ -208,12 +208,11 @@ fn an_updater_needs_the_process_of_the_server() {
     assert_eq!(error.to_string(), "updater failed on key `w`: no");
     // A panic does, too, and the server continues.
     server
-        .store()
         .set_updater(Some(Arc::new(|_: &Key, _: &Tensor, _: &mut Tensor| panic!("broken"))))
         .unwrap();
     let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
     assert!(error.to_string().contains("broken"), "{error}");
-    server.store().set_updater(None).unwrap();
+    server.set_updater(None).unwrap();
     store.remove(&[key("w")]).unwrap();
     store.init(&[key("w")], &[value(1.0)]).unwrap();
     assert_eq!(number(&store, "w"), 1.0);
@@ -254,7 +253,7 @@ fn a_call_completes_before_the_server_ends() {
         *stored = pushed.clone();
         Ok(())
     };
-    server.store().set_updater(Some(Arc::new(slow))).unwrap();
+    server.set_updater(Some(Arc::new(slow))).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| store.push(&[key("w")], &[value(2.0)], 0).unwrap());
         let entering = entered.0.lock().unwrap();
@@ -385,22 +384,104 @@ fn a_lost_member_is_noticed_and_may_come_back() {
 fn a_process_that_takes_a_name_fences_the_earlier_one() {
     let server = server();
     let proxy = Proxy::new(server.address());
-    let old =
-        NetStoreOptions::new(proxy.address.to_string()).timeout(Duration::from_secs(2)).name("one");
-    let old = connect(&old);
+    let old = connect(&NetStoreOptions::new(proxy.address.to_string()).timeout(LONG).name("one"));
     old.init(&[key("w")], &[value(1.0)]).unwrap();
     // The earlier process cannot reach the server for a while.
-    proxy.limit.store(1, Ordering::SeqCst);
+    *proxy.server.lock().unwrap() = None;
     proxy.cut();
+    let start = Instant::now();
     let new = loop {
         match NetStore::connect(backends(), &options(&server).name("one")) {
             Ok(new) => break new,
             Err(error) => assert_eq!(error.code(), ErrorCode::InvalidArgument),
         }
+        assert!(start.elapsed() < LONG, "the name is never free");
     };
     assert_eq!(new.rank().unwrap(), 0);
-    eventually("it is refused", || old.push(&[key("w")], &[value(2.0)], 0).is_err());
+    *proxy.server.lock().unwrap() = Some(server.address());
+    let error = old.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
+    assert!(error.to_string().contains("a later one has its name"), "{}", error.chain());
     assert_eq!(number(&new, "w"), 1.0);
+}
+
+#[test]
+fn a_lost_member_does_not_hold_up_a_barrier() {
+    let server = server();
+    let proxy = Proxy::new(server.address());
+    let first = connect(&options(&server).name("first"));
+    let lost = connect(&NetStoreOptions::new(proxy.address.to_string()).timeout(LONG).name("lost"));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.barrier().unwrap());
+        *proxy.server.lock().unwrap() = None;
+        proxy.cut();
+        waiting.join().unwrap();
+    });
+    // When it is back, the barrier that the others have passed does not stop it, and all continue
+    // together.
+    *proxy.server.lock().unwrap() = Some(server.address());
+    lost.barrier().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| first.barrier().unwrap());
+        lost.barrier().unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_ends_releases_members_that_wait() {
+    let server = server();
+    let first = connect(&options(&server).name("first").timeout(Duration::from_secs(5)));
+    let _second = connect(&options(&server).name("second"));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.barrier().unwrap_err());
+        eventually("it has arrived", || server.num_running_calls() == 1);
+        let start = Instant::now();
+        server.shut_down();
+        assert!(start.elapsed() < Duration::from_secs(30), "the barrier held up the server");
+        let error = waiting.join().unwrap();
+        assert!(matches!(error.code(), ErrorCode::Closed | ErrorCode::Backend), "{error}");
+    });
+}
+
+#[test]
+fn a_reader_cannot_push() {
+    let server = server();
+    let reader = connect(&options(&server).reader());
+    reader.init(&[key("w")], &[value(1.0)]).unwrap();
+    let error = reader.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    assert_eq!(number(&reader, "w"), 1.0);
+}
+
+#[test]
+fn a_function_for_members_may_call_the_store() {
+    let server = server();
+    let first = Arc::new(connect(&options(&server).name("first")));
+    first.init(&[key("w")], &[value(1.0)]).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (store, pulled) = (Arc::downgrade(&first), Arc::clone(&seen));
+    let seeing = first.on_member(move |_| {
+        if let Some(store) = store.upgrade() {
+            pulled.lock().unwrap().push(number(&store, "w"));
+        }
+    });
+    seeing.unwrap();
+    let _second = connect(&options(&server).name("second"));
+    eventually("the function was called", || seen.lock().unwrap().contains(&1.0));
+}
+
+#[test]
+fn wrong_options_are_rejected() {
+    for lease in [Duration::ZERO, Duration::from_secs(100_000)] {
+        let error = Server::start(backends(), &ServerOptions::new("127.0.0.1:0").lease(lease));
+        assert_eq!(error.unwrap_err().code(), ErrorCode::InvalidArgument);
+    }
+    let server = server();
+    for options in [NetStoreOptions::new("not an address"), options(&server).name("")] {
+        let error = NetStore::connect(backends(), &options).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
+    }
+    // No limit of time.
+    connect(&options(&server).timeout(Duration::MAX));
 }
 
 #[test]
@@ -427,4 +508,24 @@ fn a_call_in_doubt_is_reported_after_a_restart() {
     // Later calls use the new server.
     store.init(&[key("w")], &[value(3.0)]).unwrap();
     assert_eq!(number(&store, "w"), 3.0);
+}
+
+#[test]
+fn an_updater_cannot_change_its_store_through_the_network() {
+    let server = server();
+    let store = Arc::new(connect(&options(&server)));
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    let inner = Arc::clone(&store);
+    let update = move |key: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        // Reading is allowed.
+        let keys = std::slice::from_ref(key);
+        inner.pull(keys, 0)?;
+        inner.push(keys, &[pushed.clone().into()], 0)?;
+        *stored = pushed.clone();
+        Ok(())
+    };
+    server.set_updater(Some(Arc::new(update))).unwrap();
+    let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
+    assert!(error.to_string().contains("`push` cannot be called from an updater"), "{error}");
+    assert_eq!(number(&store, "w"), 1.0);
 }

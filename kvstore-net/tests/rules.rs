@@ -10,122 +10,128 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use kvstore_net::rules::{Backoff, Begun, Calls, Clocks, Members, Refusal, Role};
+use kvstore_net::rules::{Backoff, Begun, Calls, Clocks, Joined, Members, Refusal, Role};
 use proptest::prelude::*;
 
 const LEASE: Duration = Duration::from_millis(10);
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// What may happen to a group. The numbers are indices: of a name, and of a process of this name.
+/// What may happen to a group. The numbers are those of a name and of a process.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A new process joins.
-    Join(usize),
-    /// The process joins again.
-    Rejoin(usize, usize),
-    Renew(usize, usize),
-    Lose(usize, usize),
-    Leave(usize, usize),
+    Join(usize, u64),
+    /// A call or renewal with the last incarnation that the process got.
+    Renew(usize, u64),
+    /// The last connection of the process is lost.
+    Lose(usize, u64),
+    Leave(usize, u64),
     Wait(u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let process = || (0..NAMES.len(), 0..4usize);
+    let process = || (0..NAMES.len(), 1..5u64);
     prop_oneof![
-        3 => (0..NAMES.len()).prop_map(Event::Join),
-        2 => process().prop_map(|(name, process)| Event::Rejoin(name, process)),
-        2 => process().prop_map(|(name, process)| Event::Renew(name, process)),
-        1 => process().prop_map(|(name, process)| Event::Lose(name, process)),
+        4 => process().prop_map(|(name, process)| Event::Join(name, process)),
+        3 => process().prop_map(|(name, process)| Event::Renew(name, process)),
+        2 => process().prop_map(|(name, process)| Event::Lose(name, process)),
         1 => process().prop_map(|(name, process)| Event::Leave(name, process)),
         2 => (1..15u64).prop_map(Event::Wait),
     ]
 }
 
-/// Returns whether the lease of a name's process lasts.
-fn is_live(leases: &HashMap<usize, Option<Duration>>, name: usize, now: Duration) -> bool {
-    leases.get(&name).is_some_and(|end| end.is_some_and(|end| end > now))
+/// A name as the test expects it: its process, and the end of the lease if it is live.
+#[derive(Clone, Debug, Default)]
+struct Expected {
+    holder: Option<(u64, Option<Duration>)>,
+    replaced: Vec<u64>,
+}
+
+impl Expected {
+    fn is_live(&self, now: Duration) -> bool {
+        self.holder.is_some_and(|(_, end)| end.is_some_and(|end| end > now))
+    }
+
+    fn is_held_by(&self, process: u64) -> bool {
+        self.holder.is_some_and(|(holder, _)| holder == process)
+    }
 }
 
 proptest! {
-    /// At any time, at most one process has a name; an earlier process is never accepted again; a
-    /// live process is never replaced; live members have different ranks.
+    /// At any time, one process has a name; a replaced process is never accepted again; a live
+    /// process is never replaced; live members have different ranks.
     #[test]
-    fn a_name_belongs_to_one_process(events in prop::collection::vec(event(), 1..60)) {
+    fn a_name_belongs_to_one_process(events in prop::collection::vec(event(), 1..80)) {
         let mut members = Members::new(LEASE, 0);
         let mut now = Duration::ZERO;
-        // The incarnations of each name, in order, and the end of the lease of the current one.
-        let mut processes: Vec<Vec<u64>> = vec![Vec::new(); NAMES.len()];
-        let mut leases: HashMap<usize, Option<Duration>> = HashMap::new();
+        let mut names = vec![Expected::default(); NAMES.len()];
+        let mut last: HashMap<(usize, u64), Joined> = HashMap::new();
+        let mut largest = 0;
         for event in events {
-            let known = |name: usize, process: usize| processes[name].get(process).copied();
             match event {
-                Event::Join(name) => {
-                    let is_live = is_live(&leases, name, now);
-                    match members.join(now, NAMES[name], 0, Role::Worker) {
-                        Ok(joined) => {
-                            prop_assert!(!is_live, "a live process was replaced");
-                            prop_assert!(joined.is_new);
-                            let latest = processes.iter().flatten().max().copied();
-                            prop_assert!(latest.is_none_or(|latest| latest < joined.incarnation));
-                            processes[name].push(joined.incarnation);
-                            leases.insert(name, Some(now + LEASE));
-                        }
-                        Err(refusal) => {
-                            prop_assert_eq!(refusal, Refusal::NameInUse);
-                            prop_assert!(is_live, "a dead process keeps its name");
-                        }
-                    }
-                }
-                Event::Rejoin(name, process) => {
-                    let Some(incarnation) = known(name, process) else { continue };
-                    let is_current = leases.contains_key(&name)
-                        && processes[name].last() == Some(&incarnation);
-                    let joined = members.join(now, NAMES[name], incarnation, Role::Worker);
-                    prop_assert_eq!(joined.is_ok(), is_current);
-                    if let Ok(joined) = joined {
+                Event::Join(name, process) => {
+                    let expected = &mut names[name];
+                    let joined = members.join(now, NAMES[name], process, Role::Worker);
+                    if expected.is_held_by(process) {
+                        let joined = joined.unwrap();
                         prop_assert!(!joined.is_new);
-                        prop_assert_eq!(joined.incarnation, incarnation);
-                        leases.insert(name, Some(now + LEASE));
+                        prop_assert_eq!(joined.incarnation, last[&(name, process)].incarnation);
+                        last.insert((name, process), joined);
+                    } else if expected.replaced.contains(&process) {
+                        prop_assert_eq!(joined, Err(Refusal::Fenced));
+                        continue;
+                    } else if expected.is_live(now) {
+                        prop_assert_eq!(joined, Err(Refusal::NameInUse));
+                        continue;
+                    } else {
+                        let joined = joined.unwrap();
+                        prop_assert!(joined.is_new && joined.incarnation > largest);
+                        largest = joined.incarnation;
+                        expected.replaced.extend(expected.holder.map(|(holder, _)| holder));
+                        last.insert((name, process), joined);
                     }
+                    expected.holder = Some((process, Some(now + LEASE)));
                 }
                 Event::Renew(name, process) => {
-                    let Some(incarnation) = known(name, process) else { continue };
-                    let is_current = leases.contains_key(&name)
-                        && processes[name].last() == Some(&incarnation);
-                    let renewed = members.renew(now, NAMES[name], incarnation);
-                    prop_assert_eq!(renewed.is_ok(), is_current);
-                    if is_current {
-                        leases.insert(name, Some(now + LEASE));
+                    let Some(joined) = last.get(&(name, process)) else { continue };
+                    let is_live = names[name].is_live(now);
+                    let renewed = members.renew(now, NAMES[name], joined.incarnation);
+                    if names[name].is_held_by(process) {
+                        prop_assert_eq!(renewed, Ok(!is_live));
+                        names[name].holder = Some((process, Some(now + LEASE)));
+                    } else {
+                        prop_assert_eq!(renewed, Err(Refusal::Fenced));
                     }
                 }
                 Event::Lose(name, process) => {
-                    let Some(incarnation) = known(name, process) else { continue };
-                    members.lose(NAMES[name], incarnation);
-                    if leases.contains_key(&name) && processes[name].last() == Some(&incarnation) {
-                        leases.insert(name, None);
+                    let Some(joined) = last.get(&(name, process)) else { continue };
+                    members.lose(now, NAMES[name], joined.connection);
+                    if names[name].is_held_by(process) {
+                        names[name].holder = Some((process, None));
                     }
                 }
                 Event::Leave(name, process) => {
-                    let Some(incarnation) = known(name, process) else { continue };
-                    members.leave(NAMES[name], incarnation);
-                    if processes[name].last() == Some(&incarnation) {
-                        leases.remove(&name);
+                    let Some(joined) = last.get(&(name, process)) else { continue };
+                    let has_left = members.leave(NAMES[name], joined.incarnation);
+                    prop_assert_eq!(has_left, names[name].is_held_by(process));
+                    if has_left {
+                        names[name] = Expected::default();
+                        last.remove(&(name, process));
                     }
                 }
                 Event::Wait(time) => now += Duration::from_millis(time),
             }
-            members.end_leases(now);
-            let live: Vec<&str> = members.live().iter().map(|(name, _)| *name).collect();
-            for (index, name) in NAMES.iter().enumerate() {
-                let is_live = is_live(&leases, index, now);
-                prop_assert_eq!(live.contains(name), is_live, "{} at {:?}", name, now);
+            prop_assert!(members.end_leases(now).is_empty());
+            let live = members.live();
+            for (name, expected) in NAMES.iter().zip(&names) {
+                let is_live = live.iter().any(|(found, _)| found == name);
+                prop_assert_eq!(is_live, expected.is_live(now), "{} at {:?}", name, now);
             }
-            let live_members = members.live().into_iter();
-            let mut ranks: Vec<u64> = live_members.map(|(_, member)| member.rank).collect();
+            let mut ranks: Vec<u64> = live.iter().map(|(_, member)| member.rank).collect();
             ranks.dedup();
             prop_assert_eq!(ranks.len(), live.len(), "two members have one rank");
             prop_assert!(ranks.iter().all(|rank| *rank < NAMES.len() as u64));
-            prop_assert_eq!(members.num_dead() + live.len(), leases.len());
+            let num_known = names.iter().filter(|name| name.holder.is_some()).count();
+            prop_assert_eq!(members.num_dead() + live.len(), num_known);
         }
     }
 
@@ -139,7 +145,7 @@ proptest! {
         let mut outcomes: HashMap<u64, u64> = HashMap::new();
         let mut running = Vec::new();
         for (number, (sequence, ends)) in (0u64..).zip(attempts) {
-            match calls.begin(sequence) {
+            match calls.begin(sequence, true) {
                 Begun::New => {
                     prop_assert!(!outcomes.contains_key(&sequence));
                     prop_assert!(!running.contains(&sequence));
@@ -147,7 +153,9 @@ proptest! {
                 }
                 Begun::Running => prop_assert!(running.contains(&sequence)),
                 Begun::Done(outcome) => prop_assert_eq!(outcomes.get(&sequence), Some(&outcome)),
-                Begun::Answered | Begun::TooMany => prop_assert!(false, "{}", sequence),
+                Begun::Answered | Begun::TooMany | Begun::Refused => {
+                    prop_assert!(false, "{}", sequence);
+                }
             }
             if ends && let Some(sequence) = running.pop() {
                 calls.finish(sequence, number);
@@ -161,14 +169,14 @@ proptest! {
     fn confirmed_calls_take_no_memory(last in 1..50u64, below in 1..60u64) {
         let mut calls = Calls::new(64);
         for sequence in 1..=last {
-            prop_assert_eq!(calls.begin(sequence), Begun::New);
+            prop_assert_eq!(calls.begin(sequence, true), Begun::New);
             calls.finish(sequence, ());
         }
         calls.confirm(below);
         prop_assert_eq!(calls.len() as u64, (last + 1).saturating_sub(below).min(last));
         for sequence in 1..=last {
             let expected = if sequence < below { Begun::Answered } else { Begun::Done(()) };
-            prop_assert_eq!(calls.begin(sequence), expected);
+            prop_assert_eq!(calls.begin(sequence, true), expected);
         }
     }
 
@@ -212,30 +220,62 @@ proptest! {
 #[test]
 fn a_call_is_refused_while_too_many_are_unconfirmed() {
     let mut calls = Calls::new(2);
-    assert_eq!(calls.begin(1), Begun::New);
-    assert_eq!(calls.begin(2), Begun::New);
-    assert_eq!(calls.begin(3), Begun::TooMany);
+    assert_eq!(calls.begin(1, true), Begun::New);
+    assert_eq!(calls.begin(2, true), Begun::New);
+    assert_eq!(calls.begin(3, true), Begun::TooMany);
     calls.finish(1, ());
     calls.confirm(2);
-    assert_eq!(calls.begin(3), Begun::New);
+    assert_eq!(calls.begin(3, true), Begun::New);
     assert!(!calls.is_empty());
 }
 
 #[test]
-fn a_new_member_does_not_hold_up_the_others() {
+fn repetitions_are_answered_when_new_calls_are_refused() {
+    let mut calls = Calls::new(2);
+    assert_eq!(calls.begin(1, true), Begun::New);
+    calls.finish(1, "done");
+    assert_eq!(calls.begin(1, false), Begun::Done("done"));
+    assert_eq!(calls.begin(2, false), Begun::Refused);
+}
+
+#[test]
+fn a_member_that_becomes_live_does_not_hold_up_the_others() {
     let mut clocks = Clocks::default();
     for _ in 0..10 {
         clocks.advance(&"w", &"old");
     }
-    clocks.start("new", &["old"]);
+    clocks.raise(&"new", &["old"], true);
     assert_eq!(clocks.awaited(&"w", &"old", 0, &["old", "new"]), None);
     clocks.advance(&"w", &"old");
     assert_eq!(clocks.awaited(&"w", &"old", 0, &["old", "new"]), Some(&"new"));
     assert_eq!(clocks.awaited(&"w", &"old", 1, &["old", "new"]), None);
-    // A dead member is not waited for, and a removed one is forgotten.
+    // A dead member is not waited for. When it comes back, it has missed the pushes of the others.
     assert_eq!(clocks.awaited(&"w", &"old", 0, &["old"]), None);
+    for _ in 0..100 {
+        clocks.advance(&"w", &"old");
+    }
+    clocks.raise(&"new", &["old"], false);
+    assert_eq!(clocks.awaited(&"w", &"old", 0, &["old", "new"]), None);
+    // A member that joins while all others are dead does not have to catch up with them.
+    clocks.raise(&"third", &[], true);
+    assert_eq!(clocks.clock(&"w", &"third"), 111);
     clocks.remove_member(&"old");
     assert_eq!(clocks.clock(&"w", &"old"), 0);
     clocks.remove_key(&"w");
     assert_eq!(clocks.clock(&"w", &"new"), 0);
+}
+
+#[test]
+fn dead_members_are_forgotten_after_an_hour() {
+    let mut members = Members::new(LEASE, 0);
+    let joined = members.join(Duration::ZERO, "a", 1, Role::Worker).unwrap();
+    members.join(Duration::ZERO, "r", 2, Role::Reader).unwrap();
+    members.lose(Duration::ZERO, "a", joined.connection);
+    assert_eq!(members.num_dead(), 1);
+    let hour = Duration::from_secs(3600);
+    assert_eq!(members.end_leases(hour), ["a"]);
+    assert_eq!((members.num_dead(), members.get("a")), (0, None));
+    assert_eq!(members.renew(hour, "a", joined.incarnation), Err(Refusal::Fenced));
+    // Readers have ranks of their own.
+    assert_eq!(members.join(hour, "b", 3, Role::Worker).unwrap().rank, 0);
 }

@@ -1,38 +1,34 @@
 //! [`Connection`]: the membership of this process at one server, and its calls.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kvstore_core::{Backends, Error, Result, Value};
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
+use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
+use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
-use crate::proto::{self, member_message, server_message};
 use crate::rules::Backoff;
-use crate::server::{MOST_MESSAGE_BYTES, VERSION, WINDOW};
+use crate::server::{MOST_MESSAGE_BYTES, WINDOW};
 use crate::wire::{Elements, Receiver, error_of};
 
 /// A function that is called with the members when they change.
-pub(super) type OnMembers = dyn Fn(&[proto::Member]) + Send + Sync;
+pub(super) type OnMembers = dyn Fn(&[proto::Member]) + Send;
 
 /// How often a connection is tested while a call waits, and how long a test may take. Otherwise a
 /// call would not notice that the server's machine is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// What a [`Connection`] needs to know.
-#[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) server: String,
-    pub(super) name: String,
-    pub(super) is_reader: bool,
-    pub(super) timeout: Duration,
-}
+/// How much longer than the server the client waits, so that the server's report of a timeout,
+/// which says for whom it waits, arrives first.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The membership of this process at one server.
 pub(super) struct Connection {
@@ -42,6 +38,8 @@ pub(super) struct Connection {
     session: watch::Receiver<Session>,
     members: Arc<Mutex<Members>>,
     calls: Mutex<Unanswered>,
+    /// The barriers that this member has passed.
+    barriers: Mutex<Barriers>,
     /// Ends the membership when it is dropped or a message is sent.
     end: mpsc::Sender<()>,
     jitter: AtomicU64,
@@ -51,24 +49,6 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("target", &self.target).finish_non_exhaustive()
     }
-}
-
-/// The state of the membership.
-#[derive(Clone, Debug)]
-pub(super) enum Session {
-    /// There is no membership at the moment, for this reason.
-    Absent(String),
-    Joined(proto::JoinReply),
-    /// There will be no membership, for this reason.
-    Refused(Code, String),
-    /// This process has left.
-    Left,
-}
-
-#[derive(Default)]
-struct Members {
-    now: Vec<proto::Member>,
-    on_change: Option<Arc<OnMembers>>,
 }
 
 /// The numbers of calls.
@@ -90,6 +70,13 @@ impl Unanswered {
     fn answered_below(&self) -> u64 {
         self.open.first().copied().unwrap_or(self.next)
     }
+}
+
+/// The barriers that an incarnation has passed, counted over the whole group.
+#[derive(Debug, Default)]
+struct Barriers {
+    incarnation: u64,
+    round: u64,
 }
 
 /// A call: a request and its data.
@@ -114,6 +101,8 @@ pub(super) struct Answer {
 /// The end of an attempt.
 enum Attempt {
     Answered(Box<Result<Answer>>),
+    /// The server has refused the call for good.
+    Failed(Error),
     /// The connection failed. The server may have made the call.
     Lost(Status),
     /// The server has not made the call.
@@ -125,12 +114,12 @@ enum Attempt {
 impl Connection {
     /// Connects to a server and joins its group.
     pub(super) async fn open(target: Target) -> Result<Arc<Self>> {
-        let failed = |source: tonic::transport::Error| Error::Transport {
-            operation: format!("server `{}`", target.server),
-            source: source.into(),
+        let invalid = |_| {
+            let server = &target.server;
+            Error::invalid(format!("server: expected HOST:PORT, found `{server}`"))
         };
         let endpoint = Endpoint::from_shared(format!("http://{}", target.server))
-            .map_err(failed)?
+            .map_err(invalid)?
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .tcp_nodelay(true)
@@ -150,6 +139,7 @@ impl Connection {
             members: Arc::clone(&members),
         };
         tokio::spawn(membership.run(ending));
+        let connection_seed = target.process;
         let connection = Arc::new(Self {
             target,
             client,
@@ -157,16 +147,50 @@ impl Connection {
             session,
             members,
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
+            barriers: Mutex::default(),
             end,
-            jitter: AtomicU64::new(1),
+            jitter: AtomicU64::new(connection_seed),
         });
-        let deadline = connection.start.elapsed() + connection.target.timeout;
+        let deadline = connection.deadline();
         connection.joined(deadline).await?;
         Ok(connection)
     }
 
-    pub(super) fn target(&self) -> &Target {
-        &self.target
+    /// Returns the newest membership, if there is one at the moment.
+    pub(super) fn membership(&self) -> Option<proto::JoinReply> {
+        match &*self.session.borrow() {
+            Session::Joined(joined) => Some(joined.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the deadline of a call that begins now.
+    pub(super) fn deadline(&self) -> Duration {
+        self.start.elapsed().saturating_add(self.target.timeout)
+    }
+
+    /// Returns the number of barriers that the group has passed when this member passes its next
+    /// one.
+    pub(super) fn next_barrier(&self, joined: &proto::JoinReply) -> u64 {
+        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
+        if barriers.incarnation != joined.incarnation {
+            *barriers = Barriers { incarnation: joined.incarnation, round: joined.barrier_round };
+        }
+        barriers.round + 1
+    }
+
+    /// Records that this member has passed a barrier.
+    pub(super) fn pass_barrier(&self, round: u64) {
+        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
+        barriers.round = barriers.round.max(round);
+    }
+
+    /// Ends the membership, and waits a moment until the server knows.
+    pub(super) async fn left(&self) {
+        self.leave();
+        let mut session = self.session.clone();
+        let left = session.wait_for(|session| matches!(session, Session::Left));
+        let _ = tokio::time::timeout(LEAVE, left).await;
     }
 
     /// Returns the newest list of live members, in the order of their ranks.
@@ -174,8 +198,25 @@ impl Connection {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
     }
 
-    pub(super) fn on_members(&self, on_change: Arc<OnMembers>) {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner).on_change = Some(on_change);
+    /// Calls `on_change` with the members when they change, in a thread of its own, because the
+    /// function may call the store.
+    pub(super) fn on_members(&self, on_change: Box<OnMembers>) -> Result<()> {
+        let (sender, receiver) = std::sync::mpsc::channel::<Vec<proto::Member>>();
+        let calling =
+            std::thread::Builder::new().name("kvstore-members".to_owned()).spawn(move || {
+                for members in receiver {
+                    let call = AssertUnwindSafe(|| on_change(&members));
+                    if catch_unwind(call).is_err() {
+                        tracing::error!("a function for changes of members has panicked");
+                    }
+                }
+            });
+        calling.map_err(|source| Error::Transport {
+            operation: "cannot start a thread for changes of members".to_owned(),
+            source: source.into(),
+        })?;
+        self.members.lock().unwrap_or_else(PoisonError::into_inner).on_change = Some(sender);
+        Ok(())
     }
 
     /// Ends the membership.
@@ -202,7 +243,9 @@ impl Connection {
                 Err(Error::Timeout(format!("server `{server}`: no answer in {waited} s: {reason}")))
             }
             Session::Left => Err(Error::Closed { what: "the store".to_owned() }),
-            Session::Refused(Code::AlreadyExists, reason) => Err(Error::InvalidArgument(reason)),
+            Session::Refused(Code::AlreadyExists | Code::InvalidArgument, reason) => {
+                Err(Error::InvalidArgument(reason))
+            }
             Session::Refused(Code::Unimplemented, reason) => {
                 Err(Error::Unsupported(format!("server `{server}`: {reason}")))
             }
@@ -219,47 +262,64 @@ impl Connection {
 
     /// Makes a call, and repeats it if the connection is lost.
     pub(super) async fn call(self: Arc<Self>, backends: Backends, call: Call) -> Result<Answer> {
-        let sequence = if call.changes { self.calls().begin() } else { 0 };
-        let result = self.attempts(&backends, &call, sequence).await;
-        if sequence != 0 {
-            self.calls().open.remove(&sequence);
-        }
-        result
-    }
-
-    async fn attempts(&self, backends: &Backends, call: &Call, sequence: u64) -> Result<Answer> {
-        let deadline = self.start.elapsed() + self.target.timeout;
-        let mut backoff = Backoff::new(deadline);
+        let open = Open { calls: &self.calls, sequence: self.number(call.changes) };
         // The incarnation for which the server may have made the call.
         let mut in_doubt = None;
+        let result = self.attempts(&backends, &call, open.sequence, &mut in_doubt).await;
+        match result {
+            Err(Unmade(error)) if call.changes && in_doubt.is_some() => Err(Error::Transport {
+                operation: call.what.clone(),
+                source: format!(
+                    "the connection was lost, and it is not known whether the call took effect: \
+                     {}",
+                    error.chain()
+                )
+                .into(),
+            }),
+            Err(Unmade(error)) => Err(error),
+            Ok(answered) => answered,
+        }
+    }
+
+    /// Returns the number of a new call, or 0 for a call that changes nothing.
+    fn number(&self, changes: bool) -> u64 {
+        if changes { self.calls().begin() } else { 0 }
+    }
+
+    /// Returns the answer of the server, or why there is none.
+    async fn attempts(
+        &self,
+        backends: &Backends,
+        call: &Call,
+        sequence: u64,
+        in_doubt: &mut Option<u64>,
+    ) -> Result<Result<Answer>, Unmade> {
+        let deadline = self.deadline();
+        let mut backoff = Backoff::new(deadline);
         loop {
-            let joined = self.joined(deadline).await?;
+            let joined = self.joined(deadline).await.map_err(Unmade)?;
             if in_doubt.is_some_and(|earlier| earlier != joined.incarnation) && call.changes {
-                return Err(Error::Transport {
-                    operation: call.what.clone(),
-                    source: "the connection was lost, and the server does not know this process \
-                             any more: it is not known whether the call took effect"
-                        .into(),
-                });
+                let text = "the server does not know this process any more";
+                return Err(Unmade(Error::Internal(text.to_owned())));
             }
             let left = backoff.left(self.start.elapsed());
             let reason = match self.attempt(backends, call, sequence, &joined, left).await {
-                Attempt::Answered(answer) => return *answer,
+                Attempt::Answered(answer) => return Ok(*answer),
+                Attempt::Failed(error) => return Err(Unmade(error)),
                 Attempt::Fenced => {
                     self.changed(joined.incarnation, deadline).await;
                     "this process is not a member".to_owned()
                 }
                 Attempt::NotMade(status) => status.message().to_owned(),
                 Attempt::Lost(status) => {
-                    in_doubt = Some(joined.incarnation);
+                    *in_doubt = Some(joined.incarnation);
                     reason_of(&status)
                 }
             };
             let Some(wait) = backoff.wait(self.start.elapsed(), self.jitter()) else {
-                return Err(Error::Timeout(format!(
-                    "{}: server `{}`: {reason}",
-                    call.what, self.target.server
-                )));
+                let server = &self.target.server;
+                let text = format!("{}: server `{server}`: {reason}", call.what);
+                return Err(Unmade(Error::Timeout(text)));
             };
             tracing::debug!(call = call.what, reason, ?wait, "a call is repeated");
             tokio::time::sleep(wait).await;
@@ -278,12 +338,10 @@ impl Connection {
         let _ = tokio::time::timeout(left, other).await;
     }
 
-    /// Returns a number from 0 to 1 that differs from call to call.
-    #[expect(clippy::cast_precision_loss, reason = "it only has to differ")]
+    /// Returns a number from 0 to 1 that differs from call to call and from process to process.
     fn jitter(&self) -> f64 {
         // The golden ratio spreads successive numbers evenly.
-        let step = self.jitter.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        (step >> 11) as f64 / (1u64 << 53) as f64
+        fraction(self.jitter.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed))
     }
 
     async fn attempt(
@@ -313,33 +371,60 @@ impl Connection {
             receive(backends, replies).await
         };
         // The server also has this time, so its own report of a timeout usually arrives.
-        let answered = tokio::time::timeout(left + Duration::from_millis(100), answered).await;
+        let answered = tokio::time::timeout(left.saturating_add(GRACE), answered).await;
         match answered {
             Ok(Ok(answer)) => Attempt::Answered(Box::new(answer)),
             Ok(Err(status)) => match status.code() {
                 Code::FailedPrecondition => Attempt::Fenced,
                 Code::Aborted => Attempt::NotMade(status),
-                Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal => {
-                    Attempt::Lost(status)
-                }
-                Code::Unimplemented => failed(Error::Unsupported(format!(
+                Code::Unimplemented => Attempt::Failed(Error::Unsupported(format!(
                     "server `{}`: {}",
                     self.target.server,
                     status.message()
                 ))),
-                Code::DeadlineExceeded => failed(Error::Timeout(status.message().to_owned())),
-                _ => failed(Error::Transport {
+                _ if has_not_connected(&status) => Attempt::NotMade(status),
+                Code::InvalidArgument => Attempt::Failed(Error::Transport {
                     operation: call.what.clone(),
                     source: status.message().to_owned().into(),
                 }),
+                _ => Attempt::Lost(status),
             },
             Err(_) => Attempt::Lost(Status::deadline_exceeded("no answer")),
         }
     }
 }
 
-fn failed(error: Error) -> Attempt {
-    Attempt::Answered(Box::new(Err(error)))
+/// Returns a random number as a fraction from 0 to 1.
+#[expect(clippy::cast_precision_loss, reason = "a double has the 53 bits that are left")]
+pub(super) fn fraction(random: u64) -> f64 {
+    (random >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Why a call has no answer.
+struct Unmade(Error);
+
+/// A call whose number is in use until this is dropped.
+struct Open<'a> {
+    calls: &'a Mutex<Unanswered>,
+    sequence: u64,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).open.remove(&self.sequence);
+    }
+}
+
+/// Returns whether there was no connection to the server, so that it cannot have made the call.
+fn has_not_connected(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 /// Receives the reply to a call. The inner error is one of the store or of this machine.
@@ -382,171 +467,4 @@ async fn receive(
         }
         data = replies.message().await?.ok_or_else(ended)?.data;
     }
-}
-
-/// Keeps this process a member.
-struct Membership {
-    target: Target,
-    client: StoreClient<Channel>,
-    state: watch::Sender<Session>,
-    members: Arc<Mutex<Members>>,
-}
-
-impl Membership {
-    /// Joins, renews the lease, and joins again after a lost connection, until `ending` has a
-    /// message or is closed.
-    async fn run(self, mut ending: mpsc::Receiver<()>) {
-        let start = Instant::now();
-        let mut incarnation = 0;
-        let mut backoff = Backoff::new(Duration::MAX);
-        loop {
-            let ended = self.stay(&mut incarnation, &mut ending).await;
-            if matches!(*self.state.borrow(), Session::Joined(_)) {
-                // The server was there: begin with short waits.
-                backoff = Backoff::new(Duration::MAX);
-            }
-            match ended {
-                Ended::Left => {
-                    self.state.send_replace(Session::Left);
-                    return;
-                }
-                Ended::Lost(reason) => {
-                    self.state.send_replace(Session::Absent(reason));
-                }
-                Ended::Refused(status) if status.code() == Code::FailedPrecondition => {
-                    // The server has restarted or has forgotten this process: join as a new one.
-                    incarnation = 0;
-                    self.state.send_replace(Session::Absent(status.message().to_owned()));
-                    continue;
-                }
-                Ended::Refused(status) => {
-                    let reason = status.message().to_owned();
-                    self.state.send_replace(Session::Refused(status.code(), reason));
-                    return;
-                }
-            }
-            let wait = backoff.wait(start.elapsed(), 0.5).unwrap_or_default();
-            tokio::select! {
-                _ = ending.recv() => {
-                    self.state.send_replace(Session::Left);
-                    return;
-                }
-                () = tokio::time::sleep(wait) => {}
-            }
-        }
-    }
-}
-
-/// The end of a membership.
-enum Ended {
-    /// The connection failed, for this reason.
-    Lost(String),
-    Refused(Status),
-    /// This process has left.
-    Left,
-}
-
-impl Ended {
-    fn of(status: Status) -> Self {
-        match status.code() {
-            Code::Unavailable | Code::Cancelled | Code::Unknown | Code::Internal => {
-                Self::Lost(reason_of(&status))
-            }
-            _ => Self::Refused(status),
-        }
-    }
-}
-
-/// Returns the message of a status with the deepest cause, which is usually the system's.
-fn reason_of(status: &Status) -> String {
-    let mut source = std::error::Error::source(status);
-    let mut text = status.message().to_owned();
-    while let Some(error) = source {
-        text = error.to_string();
-        source = error.source();
-    }
-    text
-}
-
-impl Membership {
-    /// Joins and renews the lease until the membership ends.
-    async fn stay(&self, incarnation: &mut u64, ending: &mut mpsc::Receiver<()>) -> Ended {
-        let (sender, receiver) = mpsc::channel(4);
-        let join = proto::JoinRequest {
-            version: VERSION,
-            name: self.target.name.clone(),
-            incarnation: *incarnation,
-            is_reader: self.target.is_reader,
-        };
-        // The channel is empty, so this does not wait.
-        let _ = sender.try_send(to_server(member_message::Content::Join(join)));
-        let mut client = self.client.clone();
-        let joining = async {
-            let mut messages = client.join(ReceiverStream::new(receiver)).await?.into_inner();
-            match messages.message().await?.and_then(|message| message.content) {
-                Some(server_message::Content::Joined(joined)) => Ok((joined, messages)),
-                _ => Err(Status::unavailable("the server has closed the connection")),
-            }
-        };
-        let (joined, mut messages) = tokio::select! {
-            _ = ending.recv() => return Ended::Left,
-            joined = joining => match joined {
-                Ok(joined) => joined,
-                Err(status) => return Ended::of(status),
-            },
-        };
-        *incarnation = joined.incarnation;
-        let lease = Duration::from_millis(joined.lease_ms.max(3));
-        self.state.send_replace(Session::Joined(joined));
-        let mut renewals = tokio::time::interval(lease / 3);
-        let mut last_answer = tokio::time::Instant::now();
-        loop {
-            tokio::select! {
-                _ = ending.recv() => {
-                    let left = member_message::Content::Leave(proto::Leave {});
-                    let _ = sender.send(to_server(left)).await;
-                    // The server closes the stream when it has forgotten this member.
-                    let closed = async { while let Ok(Some(_)) = messages.message().await {} };
-                    let _ = tokio::time::timeout(lease, closed).await;
-                    return Ended::Left;
-                }
-                _ = renewals.tick() => {
-                    if last_answer.elapsed() > lease {
-                        return Ended::Lost(format!("no answer in {} s", lease.as_secs_f64()));
-                    }
-                    let _ = sender.try_send(to_server(member_message::Content::Renewal(
-                        proto::Renewal {},
-                    )));
-                }
-                message = messages.message() => match message {
-                    Ok(Some(message)) => {
-                        last_answer = tokio::time::Instant::now();
-                        if let Some(server_message::Content::Members(members)) = message.content {
-                            self.note(&members.members);
-                        }
-                    }
-                    Ok(None) => {
-                        return Ended::Lost("the server has closed the connection".to_owned());
-                    }
-                    Err(status) => return Ended::of(status),
-                }
-            }
-        }
-    }
-
-    fn note(&self, members: &[proto::Member]) {
-        let on_change = {
-            let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-            known.now.clear();
-            known.now.extend(members.iter().cloned());
-            known.on_change.clone()
-        };
-        if let Some(on_change) = on_change {
-            on_change(members);
-        }
-    }
-}
-
-fn to_server(content: member_message::Content) -> proto::MemberMessage {
-    proto::MemberMessage { content: Some(content) }
 }

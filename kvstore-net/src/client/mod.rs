@@ -1,7 +1,8 @@
 //! [`NetStore`]: a store on a server that this process reaches over the network.
 
 mod connection;
-mod inside;
+mod failures;
+mod membership;
 mod options;
 mod status;
 mod store;

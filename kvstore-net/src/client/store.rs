@@ -1,8 +1,9 @@
 //! The calls of a [`NetStore`].
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use kvstore_core::key::check_lengths;
@@ -13,15 +14,16 @@ use kvstore_core::{
     WorkerGroup, fallible,
 };
 
-use super::connection::{Answer, Call, Connection, Target};
-use super::inside::{self, Failures, Recorded};
+use super::connection::{Answer, Call, Connection};
+use super::failures::{Failures, Recorded};
+use super::membership::Target;
 use super::options::NetStoreOptions;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
 use crate::rules::Role;
 use crate::runtime;
-use crate::server::Server;
+use crate::server::{Server, is_inside};
 use crate::wire::{
     Elements, clip_of, compression_of, hyper_parameters_of, keys_of, parse_keys, parse_spec,
     to_clip, to_compression, value_of,
@@ -32,7 +34,7 @@ use crate::wire::{
 pub struct GroupMember {
     /// The name of the member.
     pub name: String,
-    /// Its rank, from 0. A name keeps its rank until it leaves.
+    /// Its rank among the members of its role, from 0. A name keeps its rank until it leaves.
     pub rank: u64,
     /// Whether it never pushes.
     pub is_reader: bool,
@@ -70,6 +72,7 @@ impl NetStore {
         let target = Target {
             server: options.server.clone(),
             name: options.name.clone().unwrap_or_else(new_name),
+            process: random_number(),
             is_reader: options.role == Role::Reader,
             timeout: options.timeout,
         };
@@ -102,14 +105,17 @@ impl NetStore {
         Ok(store)
     }
 
-    /// Returns the live members, in the order of their ranks.
+    /// Returns the live members: workers first, each role in the order of ranks.
     pub fn members(&self) -> Vec<GroupMember> {
         members_of(&self.connection.members())
     }
 
-    /// Calls `on_change` with the live members each time they change.
-    pub fn on_member(&self, on_change: impl Fn(&[GroupMember]) + Send + Sync + 'static) {
-        self.connection.on_members(Arc::new(move |members| on_change(&members_of(members))));
+    /// Calls `on_change` with the live members each time they change, in a thread of its own.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if the thread cannot be started.
+    pub fn on_member(&self, on_change: impl Fn(&[GroupMember]) + Send + 'static) -> Result<()> {
+        self.connection.on_members(Box::new(move |members| on_change(&members_of(members))))
     }
 
     /// Returns how many pushes have changed each key since it was initialised.
@@ -139,11 +145,20 @@ impl NetStore {
         self.call(Call { verb, elements, changes: false, what })
     }
 
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if this thread runs an updater of the server. The call would
+    ///   wait for itself.
+    fn reject_inside_updater(&self, verb: &str) -> Result<()> {
+        if self.connection.membership().is_some_and(|joined| is_inside(joined.server_run)) {
+            let text = format!("`{verb}` cannot be called from an updater of the same store");
+            return Err(Error::InvalidArgument(text));
+        }
+        Ok(())
+    }
+
     /// Makes a call that changes the store or the group.
     fn write(&self, verb: Verb, elements: Elements, what: String) -> Result<()> {
-        if let Some(server) = &self.embedded {
-            inside::reject(server, &what)?;
-        }
+        self.reject_inside_updater(what.split(' ').next().unwrap_or_default())?;
         let done = self.call(Call { verb, elements, changes: true, what }).map(drop);
         done.map_err(|error| self.failures.restore(error))
     }
@@ -263,11 +278,11 @@ impl KvStore for NetStore {
     fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
         match (updater, &self.embedded) {
             (updater, Some(server)) => {
-                inside::reject(server, "set_updater")?;
+                self.reject_inside_updater("set_updater")?;
                 let record = |updater| -> Arc<dyn Updater> {
-                    Arc::new(Recorded::new(server, updater, &self.failures))
+                    Arc::new(Recorded::new(updater, &self.failures))
                 };
-                server.store().set_updater(updater.map(record))
+                server.set_updater(updater.map(record))
             }
             (None, None) => self.set(Change::Optimizer(String::new()), "set_updater"),
             (Some(_), None) => Err(Error::Unsupported(
@@ -308,9 +323,7 @@ impl KvStore for NetStore {
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
-        if let Some(server) = &self.embedded {
-            inside::reject(server, "snapshot")?;
-        }
+        self.reject_inside_updater("snapshot")?;
         let answer = self.read(Verb::Snapshot(proto::Empty {}), "snapshot")?;
         Snapshot::from_bytes(&self.backends, &answer.bytes)
     }
@@ -341,10 +354,9 @@ impl KvStore for NetStore {
 
 impl WorkerGroup for NetStore {
     fn rank(&self) -> Result<usize> {
-        let own = &self.connection.target().name;
-        let found = self.members().into_iter().find(|member| member.name == *own);
-        let rank = found.map(|member| member.rank).ok_or_else(|| missing("rank"))?;
-        Ok(usize::try_from(rank).unwrap_or(usize::MAX))
+        let connection = Arc::clone(&self.connection);
+        let joined = async move { connection.joined(connection.deadline()).await };
+        Ok(usize::try_from(runtime::wait(joined)??.rank).unwrap_or(usize::MAX))
     }
 
     fn num_workers(&self) -> Result<usize> {
@@ -352,8 +364,13 @@ impl WorkerGroup for NetStore {
     }
 
     fn barrier(&self) -> Result<()> {
-        let verb = Verb::Barrier(proto::Empty {});
-        self.write(verb, Elements::default(), "barrier".to_owned())
+        let connection = Arc::clone(&self.connection);
+        let joined = async move { connection.joined(connection.deadline()).await };
+        let round = self.connection.next_barrier(&runtime::wait(joined)??);
+        let verb = Verb::Barrier(proto::Barrier { round });
+        self.write(verb, Elements::default(), "barrier".to_owned())?;
+        self.connection.pass_barrier(round);
+        Ok(())
     }
 
     fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
@@ -377,12 +394,18 @@ impl WorkerGroup for NetStore {
 
 impl Drop for NetStore {
     fn drop(&mut self) {
+        if self.process.is_inherited() {
+            return;
+        }
         if self.waits_at_exit.load(Ordering::Relaxed)
             && let Err(error) = self.barrier()
         {
             tracing::warn!(error = error.chain(), "the barrier before the exit failed");
         }
-        self.connection.leave();
+        let connection = Arc::clone(&self.connection);
+        if runtime::wait(async move { connection.left().await }).is_err() {
+            self.connection.leave();
+        }
     }
 }
 
@@ -419,11 +442,13 @@ fn missing(what: &str) -> Error {
     }
 }
 
+/// Returns a random number other than 0.
+fn random_number() -> u64 {
+    // The standard library draws the keys of hash tables from the operating system.
+    RandomState::new().build_hasher().finish() | 1
+}
+
 /// Returns a name that no other member has.
 fn new_name() -> String {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let time = since.unwrap_or_default().as_nanos();
-    format!("worker-{}-{number}-{time:x}", std::process::id())
+    format!("worker-{}-{:016x}", std::process::id(), random_number())
 }

@@ -23,8 +23,8 @@ impl Backoff {
     }
 
     /// Returns how long to wait before the next attempt, or `None` if it is too late for one.
-    /// `jitter`, from 0 to 1, shortens the wait by up to a half, so that the members of a group do
-    /// not all come back at the same moment.
+    /// `jitter`, from 0 to 1, shortens the wait by up to a half. It should differ between
+    /// processes, so that they do not all come back at the same moment.
     pub fn wait(&mut self, now: Duration, jitter: f64) -> Option<Duration> {
         let wait = self.next.mul_f64(1.0 - jitter.clamp(0.0, 1.0) / 2.0);
         self.next = (self.next * 2).min(LONGEST);

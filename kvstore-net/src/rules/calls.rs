@@ -15,6 +15,8 @@ pub enum Begun<T> {
     Answered,
     /// The member has too many calls whose replies it has not confirmed.
     TooMany,
+    /// It has not been made, and no new calls are accepted.
+    Refused,
 }
 
 /// The calls of one incarnation of a member. A member numbers its calls from 1.
@@ -35,14 +37,16 @@ impl<T: Clone> Calls<T> {
         Self { answered_below: 1, outcomes: BTreeMap::new(), most }
     }
 
-    /// Begins call number `sequence`, which is at least 1.
-    pub fn begin(&mut self, sequence: u64) -> Begun<T> {
+    /// Begins call number `sequence`, which is at least 1. `accepts` states whether new calls are
+    /// accepted.
+    pub fn begin(&mut self, sequence: u64, accepts: bool) -> Begun<T> {
         if sequence < self.answered_below {
             return Begun::Answered;
         }
         match self.outcomes.get(&sequence) {
             Some(Some(outcome)) => Begun::Done(outcome.clone()),
             Some(None) => Begun::Running,
+            None if !accepts => Begun::Refused,
             None if self.outcomes.len() >= self.most => Begun::TooMany,
             None => {
                 self.outcomes.insert(sequence, None);

@@ -11,43 +11,39 @@ use std::hash::Hash;
 #[derive(Clone, Debug)]
 pub struct Clocks<K, M> {
     clocks: HashMap<K, HashMap<M, u64>>,
-    /// What a member starts with that has no clock for a key.
-    starts: HashMap<M, HashMap<K, u64>>,
 }
 
 impl<K: Clone + Eq + Hash, M: Clone + Eq + Hash> Default for Clocks<K, M> {
     fn default() -> Self {
-        Self { clocks: HashMap::new(), starts: HashMap::new() }
+        Self { clocks: HashMap::new() }
     }
 }
 
 impl<K: Clone + Eq + Hash, M: Clone + Eq + Hash> Clocks<K, M> {
-    /// Starts the clocks of a new member at the smallest clocks of the live workers, so that it
-    /// does not hold up members that have pushed before it came.
-    pub fn start(&mut self, member: M, live: &[M]) {
-        let starts = self.clocks.keys().filter_map(|key| {
-            let others = live.iter().filter(|other| **other != member);
-            let start = others.map(|other| self.clock(key, other)).min()?;
-            Some((key.clone(), start))
-        });
-        let starts = starts.collect();
+    /// Raises the clocks of a member that becomes live to the smallest clocks of the other live
+    /// workers, so that they do not wait for pushes that it has missed. If there are none, a new
+    /// member gets the largest clocks.
+    pub fn raise(&mut self, member: &M, others: &[M], is_new: bool) {
         for clocks in self.clocks.values_mut() {
-            clocks.remove(&member);
+            let clock = |member: &M| clocks.get(member).copied().unwrap_or_default();
+            let least = others.iter().map(clock).min();
+            let largest = || clocks.values().max().copied().filter(|_| is_new);
+            let start = least.or_else(largest).unwrap_or_default();
+            let own = if is_new { 0 } else { clock(member) };
+            clocks.insert(member.clone(), own.max(start));
         }
-        self.starts.insert(member, starts);
     }
 
     /// Counts a push of a member.
     pub fn advance(&mut self, key: &K, member: &M) {
-        let clock = self.clock(key, member) + 1;
-        self.clocks.entry(key.clone()).or_default().insert(member.clone(), clock);
+        let clocks = self.clocks.entry(key.clone()).or_default();
+        *clocks.entry(member.clone()).or_default() += 1;
     }
 
     /// Returns the clock of a member.
     pub fn clock(&self, key: &K, member: &M) -> u64 {
-        let own = self.clocks.get(key).and_then(|clocks| clocks.get(member));
-        let start = || self.starts.get(member).and_then(|starts| starts.get(key));
-        own.or_else(start).copied().unwrap_or_default()
+        let clocks = self.clocks.get(key);
+        clocks.and_then(|clocks| clocks.get(member)).copied().unwrap_or_default()
     }
 
     /// Returns the first of the live workers for which a pull of this member must wait.
@@ -59,14 +55,10 @@ impl<K: Clone + Eq + Hash, M: Clone + Eq + Hash> Clocks<K, M> {
     /// Removes a key.
     pub fn remove_key(&mut self, key: &K) {
         self.clocks.remove(key);
-        for starts in self.starts.values_mut() {
-            starts.remove(key);
-        }
     }
 
     /// Removes a member.
     pub fn remove_member(&mut self, member: &M) {
-        self.starts.remove(member);
         for clocks in self.clocks.values_mut() {
             clocks.remove(member);
         }

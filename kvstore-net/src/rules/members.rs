@@ -3,10 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// How long a dead member is known.
+const MEMORY: Duration = Duration::from_secs(3600);
+
+/// The number of earlier processes of a name that are known as such.
+const MOST_REPLACED: usize = 16;
+
 /// Whether a member changes the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It pushes. Bounded pulls of others wait for it.
+    /// It pushes. Bounded pulls and barriers wait for it.
     Worker,
     /// It never pushes.
     Reader,
@@ -15,20 +21,33 @@ pub enum Role {
 /// A member of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The rank, from 0. A name keeps it until it leaves.
+    /// The rank among the members of the same role, from 0. A name keeps it until it leaves.
     pub rank: u64,
     /// The number of the process that has this name. A later process has a larger one.
     pub incarnation: u64,
     /// Whether it pushes.
     pub role: Role,
-    /// The end of the lease, or `None` if the connection is lost or the lease has ended.
-    lease_end: Option<Duration>,
+    /// A random number that identifies the process.
+    process: u64,
+    /// The number of the connection that keeps the member live.
+    connection: u64,
+    /// Earlier processes of this name.
+    replaced: Vec<u64>,
+    life: Life,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// Until this time.
+    Lease(Duration),
+    /// Since this time.
+    Dead(Duration),
 }
 
 impl Member {
     /// Returns whether the member has a lease.
     pub fn is_live(&self) -> bool {
-        self.lease_end.is_some()
+        matches!(self.life, Life::Lease(_))
     }
 }
 
@@ -39,8 +58,9 @@ pub struct Joined {
     pub incarnation: u64,
     /// The rank of the member.
     pub rank: u64,
-    /// Whether an earlier incarnation was replaced or the name is new. Otherwise the same
-    /// incarnation continues.
+    /// The number of the connection, for [`Members::lose`].
+    pub connection: u64,
+    /// Whether the process is new. Otherwise it continues its incarnation.
     pub is_new: bool,
 }
 
@@ -56,13 +76,14 @@ pub enum Refusal {
 /// The members of a group.
 ///
 /// A member is *live* while it has a lease. If its connection is lost or its lease ends, it is
-/// *dead*, but known: the same process may continue it, or a new process may take its name, which
-/// fences the old one. A member that leaves is forgotten.
+/// *dead*, but known for an hour: the same process may continue, or a new process may take its
+/// name, which fences the old one for ever. A member that leaves is forgotten at once.
 #[derive(Clone, Debug)]
 pub struct Members {
     lease: Duration,
-    last_incarnation: u64,
+    last_number: u64,
     known: BTreeMap<String, Member>,
+    num_changes: u64,
 }
 
 impl Members {
@@ -71,100 +92,144 @@ impl Members {
     /// The floor of a restarted server must be larger than its earlier incarnations, so that it
     /// does not mistake an earlier process for a later one.
     pub fn new(lease: Duration, floor: u64) -> Self {
-        Self { lease, last_incarnation: floor, known: BTreeMap::new() }
+        Self { lease, last_number: floor, known: BTreeMap::new(), num_changes: 0 }
     }
 
-    /// Adds a member, or continues one. `incarnation` is that of an earlier [`Joined`], or 0 for a
-    /// new process.
+    /// Adds a member, or continues the one of the same process. `process` is a random number that
+    /// the process keeps as long as it runs.
     ///
     /// # Errors
     /// - [`Refusal::NameInUse`] if another live process has this name.
-    /// - [`Refusal::Fenced`] if the incarnation is not the current one of this name.
+    /// - [`Refusal::Fenced`] if a later process has taken the name from this one.
     pub fn join(
         &mut self,
         now: Duration,
         name: &str,
-        incarnation: u64,
+        process: u64,
         role: Role,
     ) -> Result<Joined, Refusal> {
         self.end_leases(now);
-        let lease_end = Some(now + self.lease);
-        if incarnation != 0 {
-            let member = self.known.get_mut(name).ok_or(Refusal::Fenced)?;
-            if member.incarnation != incarnation {
+        self.last_number += 1;
+        let number = self.last_number;
+        let lease = Life::Lease(now.saturating_add(self.lease));
+        self.num_changes += 1;
+        if let Some(member) = self.known.get_mut(name).filter(|member| member.process == process) {
+            (member.life, member.connection) = (lease, number);
+            let (incarnation, rank) = (member.incarnation, member.rank);
+            return Ok(Joined { incarnation, rank, connection: number, is_new: false });
+        }
+        let mut replaced = Vec::new();
+        let mut rank = None;
+        if let Some(earlier) = self.known.get_mut(name) {
+            if earlier.replaced.contains(&process) {
                 return Err(Refusal::Fenced);
             }
-            member.lease_end = lease_end;
-            return Ok(Joined { incarnation, rank: member.rank, is_new: false });
+            if earlier.is_live() {
+                return Err(Refusal::NameInUse);
+            }
+            replaced = std::mem::take(&mut earlier.replaced);
+            replaced.push(earlier.process);
+            replaced.drain(..replaced.len().saturating_sub(MOST_REPLACED));
+            rank = (earlier.role == role).then_some(earlier.rank);
         }
-        let rank = match self.known.get(name) {
-            Some(earlier) if earlier.is_live() => return Err(Refusal::NameInUse),
-            Some(earlier) => earlier.rank,
-            None => self.free_rank(),
+        let rank = rank.unwrap_or_else(|| self.free_rank(name, role));
+        let member = Member {
+            rank,
+            incarnation: number,
+            role,
+            process,
+            connection: number,
+            replaced,
+            life: lease,
         };
-        self.last_incarnation += 1;
-        let incarnation = self.last_incarnation;
-        let member = Member { rank, incarnation, role, lease_end };
         self.known.insert(name.to_owned(), member);
-        Ok(Joined { incarnation, rank, is_new: true })
+        Ok(Joined { incarnation: number, rank, connection: number, is_new: true })
     }
 
-    /// Returns the smallest rank that no member has.
-    fn free_rank(&self) -> u64 {
-        let mut used: Vec<u64> = self.known.values().map(|member| member.rank).collect();
+    /// Returns the smallest rank that no other member of this role has.
+    fn free_rank(&self, name: &str, role: Role) -> u64 {
+        let others =
+            self.known.iter().filter(|(other, member)| *other != name && member.role == role);
+        let mut used: Vec<u64> = others.map(|(_, member)| member.rank).collect();
         used.sort_unstable();
-        (0..)
-            .zip(&used)
-            .find(|(rank, used)| rank != *used)
-            .map_or(used.len() as u64, |(rank, _)| rank)
+        let free = (0..).zip(&used).find(|(rank, used)| rank != *used);
+        free.map_or(used.len() as u64, |(rank, _)| rank)
     }
 
     /// Checks that a call comes from the current incarnation of a member, and renews its lease,
-    /// because it is alive.
+    /// because it is alive. Returns whether the member was dead.
     ///
     /// # Errors
     /// - [`Refusal::Fenced`] if it does not.
-    pub fn renew(&mut self, now: Duration, name: &str, incarnation: u64) -> Result<(), Refusal> {
+    pub fn renew(&mut self, now: Duration, name: &str, incarnation: u64) -> Result<bool, Refusal> {
         self.end_leases(now);
-        let lease_end = now + self.lease;
+        let lease = Life::Lease(now.saturating_add(self.lease));
         let member = self.current(name, incarnation).ok_or(Refusal::Fenced)?;
-        member.lease_end = Some(lease_end);
-        Ok(())
+        let was_dead = !member.is_live();
+        member.life = lease;
+        self.num_changes += u64::from(was_dead);
+        Ok(was_dead)
     }
 
-    /// Records that the connection of a member is lost. Does nothing for an earlier incarnation.
-    pub fn lose(&mut self, name: &str, incarnation: u64) {
-        if let Some(member) = self.current(name, incarnation) {
-            member.lease_end = None;
+    /// Records that a connection is lost. Does nothing if the member has a later one.
+    pub fn lose(&mut self, now: Duration, name: &str, connection: u64) {
+        let member = self.known.get_mut(name);
+        if let Some(member) = member.filter(|member| member.connection == connection)
+            && member.is_live()
+        {
+            member.life = Life::Dead(now);
+            self.num_changes += 1;
         }
     }
 
-    /// Removes a member. Does nothing for an earlier incarnation.
-    pub fn leave(&mut self, name: &str, incarnation: u64) {
-        if self.current(name, incarnation).is_some() {
+    /// Removes a member. Returns whether it did: not for an earlier incarnation.
+    pub fn leave(&mut self, name: &str, incarnation: u64) -> bool {
+        let is_current = self.current(name, incarnation).is_some();
+        if is_current {
             self.known.remove(name);
+            self.num_changes += 1;
         }
+        is_current
     }
 
     fn current(&mut self, name: &str, incarnation: u64) -> Option<&mut Member> {
         self.known.get_mut(name).filter(|member| member.incarnation == incarnation)
     }
 
-    /// Ends the leases that are over. Returns whether any was.
-    pub fn end_leases(&mut self, now: Duration) -> bool {
-        let mut has_ended = false;
-        for member in self.known.values_mut() {
-            if member.lease_end.is_some_and(|end| end <= now) {
-                member.lease_end = None;
-                has_ended = true;
+    /// Ends the leases that are over. Returns the members that have been dead for so long that they
+    /// are forgotten.
+    pub fn end_leases(&mut self, now: Duration) -> Vec<String> {
+        let mut forgotten = Vec::new();
+        for (name, member) in &mut self.known {
+            match member.life {
+                Life::Lease(end) if end <= now => {
+                    member.life = Life::Dead(now);
+                    self.num_changes += 1;
+                }
+                Life::Dead(since) if since.saturating_add(MEMORY) <= now => {
+                    forgotten.push(name.clone());
+                }
+                Life::Lease(_) | Life::Dead(_) => {}
             }
         }
-        has_ended
+        for name in &forgotten {
+            self.known.remove(name);
+        }
+        forgotten
     }
 
     /// Returns when the next lease ends, or `None` if there is no lease.
     pub fn next_end(&self) -> Option<Duration> {
-        self.known.values().filter_map(|member| member.lease_end).min()
+        let ends = self.known.values().filter_map(|member| match member.life {
+            Life::Lease(end) => Some(end),
+            Life::Dead(_) => None,
+        });
+        ends.min()
+    }
+
+    /// Returns how often the live members have changed, or may have.
+    pub fn num_changes(&self) -> u64 {
+        self.num_changes
     }
 
     /// Returns a known member, live or dead.
@@ -172,16 +237,17 @@ impl Members {
         self.known.get(name)
     }
 
-    /// Returns the live members with their names, in the order of their ranks.
+    /// Returns the live members with their names: workers first, each role in the order of ranks.
     pub fn live(&self) -> Vec<(&str, &Member)> {
         let live = self.known.iter().filter(|(_, member)| member.is_live());
         let mut live: Vec<_> = live.map(|(name, member)| (name.as_str(), member)).collect();
-        live.sort_unstable_by_key(|(_, member)| member.rank);
+        live.sort_unstable_by_key(|(_, member)| (member.role == Role::Reader, member.rank));
         live
     }
 
-    /// Returns the number of dead members.
+    /// Returns the number of dead workers.
     pub fn num_dead(&self) -> usize {
-        self.known.values().filter(|member| !member.is_live()).count()
+        let dead = |member: &&Member| !member.is_live() && member.role == Role::Worker;
+        self.known.values().filter(dead).count()
     }
 }

@@ -1,20 +1,20 @@
 //! [`Group`]: the state of a group, shared by the calls of all members.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kvstore_core::{Error, Key, Result};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use crate::proto;
-use crate::rules::{Begun, Calls, Clocks, Joined, Members, Refusal, Role};
+use crate::rules::{Begun, Calls, Clocks, Joined, Member, Members, Refusal, Role};
 
 /// The most calls of a member whose replies it has not confirmed.
-const MOST_CALLS: usize = 4096;
+const MOST_CALLS: usize = 1 << 16;
 
 /// The outcome of a call that changes the store: a failure, or nothing.
 pub(crate) type Outcome = Option<proto::Failure>;
@@ -24,8 +24,10 @@ pub(crate) type Outcome = Option<proto::Failure>;
 pub(crate) struct Group {
     start: Instant,
     state: Mutex<State>,
-    /// Wakes every task that waits for a change of the state.
+    /// Wakes the calls that wait for other members.
     changed: Notify,
+    /// Wakes the streams of members after a change of the live members.
+    members_changed: Notify,
 }
 
 #[derive(Debug)]
@@ -33,17 +35,22 @@ struct State {
     members: Members,
     /// The calls of each member's current incarnation.
     calls: HashMap<String, Calls<Outcome>>,
+    /// The calls of each name that run, also of an earlier incarnation.
+    running: HashMap<String, usize>,
     clocks: Clocks<Key, String>,
     barrier: Barrier,
     /// Whether the server accepts no further calls.
     is_draining: bool,
-    num_running: usize,
 }
 
 #[derive(Debug, Default)]
 struct Barrier {
+    /// The number of barriers that the group has passed.
     round: u64,
-    arrived: BTreeSet<String>,
+    /// Who has arrived at the next one, with the incarnation.
+    arrived: BTreeMap<String, u64>,
+    /// The round in which the current incarnation of each name joined.
+    first_rounds: HashMap<String, u64>,
 }
 
 /// Who makes a call.
@@ -54,17 +61,47 @@ pub(crate) struct Caller {
     pub(crate) sequence: u64,
 }
 
+/// A call that has begun. If it is dropped without an outcome, it has failed.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    group: &'a Group,
+    caller: Caller,
+    is_done: bool,
+}
+
+impl Running<'_> {
+    /// Records the outcome of the call, and the pushes that it made.
+    pub(crate) fn finish(mut self, outcome: Outcome, pushed: &[Key]) {
+        self.is_done = true;
+        self.group.finish(&self.caller, outcome, pushed);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let error = Error::Internal("the call has panicked".to_owned());
+            self.group.finish(&self.caller, Some(crate::wire::failure_of(&error)), &[]);
+        }
+    }
+}
+
 impl Group {
     pub(crate) fn new(lease: Duration, floor: u64) -> Self {
         let state = State {
             members: Members::new(lease, floor),
             calls: HashMap::new(),
+            running: HashMap::new(),
             clocks: Clocks::default(),
             barrier: Barrier::default(),
             is_draining: false,
-            num_running: 0,
         };
-        Self { start: Instant::now(), state: Mutex::new(state), changed: Notify::new() }
+        Self {
+            start: Instant::now(),
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            members_changed: Notify::new(),
+        }
     }
 
     /// Returns the time since the start of the server.
@@ -78,48 +115,114 @@ impl Group {
 
     /// Changes the state and wakes the tasks that wait for a change.
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let result = change(&mut self.state());
+        let (result, has_changed_members) = {
+            let mut state = self.state();
+            let before = state.members.num_changes();
+            let result = change(&mut state);
+            let has_changed_members = state.members.num_changes() != before;
+            if has_changed_members {
+                state.pass_barrier();
+            }
+            (result, has_changed_members)
+        };
         self.changed.notify_waiters();
+        if has_changed_members {
+            self.members_changed.notify_waiters();
+        }
         result
     }
 
-    pub(crate) fn join(
+    /// Waits until `found` returns something for the state, or until the deadline.
+    async fn find<R>(
+        &self,
+        deadline: Instant,
+        mut found: impl FnMut(&mut State) -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            // Enabled before the state is read, so that no change is missed.
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(result) = found(&mut self.state()) {
+                return Some(result);
+            }
+            timeout_at(deadline, changed).await.ok()?;
+        }
+    }
+
+    /// Admits a member. If it replaces an earlier process, waits until the calls of that process
+    /// are done, so that they do not change the store later.
+    ///
+    /// Also returns the number of barriers that the group had passed when the process joined first.
+    pub(crate) async fn join(
+        &self,
+        name: &str,
+        process: u64,
+        role: Role,
+        deadline: Instant,
+    ) -> std::result::Result<(Joined, u64), Status> {
+        let now = self.now();
+        let joined = self.change(|state| {
+            let joined = state.members.join(now, name, process, role)?;
+            if joined.is_new {
+                state.calls.insert(name.to_owned(), Calls::new(MOST_CALLS));
+                state.barrier.arrived.remove(name);
+                state.barrier.first_rounds.insert(name.to_owned(), state.barrier.round);
+            }
+            state.raise_clocks(name, joined.is_new);
+            Ok((joined, state.barrier.first_rounds.get(name).copied().unwrap_or_default()))
+        });
+        let joined = joined.map_err(|refusal| match refusal {
+            Refusal::NameInUse => Status::already_exists(format!(
+                "the name `{name}` belongs to another live member: choose another name, or wait \
+                 until its lease ends"
+            )),
+            Refusal::Fenced => fenced(),
+        })?;
+        let is_idle = |state: &mut State| (!state.running.contains_key(name)).then_some(());
+        if joined.0.is_new && self.find(deadline, is_idle).await.is_none() {
+            self.leave(name, joined.0.incarnation);
+            return Err(Status::unavailable("a call of an earlier process is still running"));
+        }
+        Ok(joined)
+    }
+
+    /// Checks that a call comes from a member, which is a sign of life, and records that it has the
+    /// replies of all calls below a number. Returns its role.
+    pub(crate) fn authorise(
         &self,
         name: &str,
         incarnation: u64,
-        role: Role,
-    ) -> std::result::Result<Joined, Refusal> {
+        answered_below: u64,
+    ) -> std::result::Result<Role, Status> {
         let now = self.now();
-        self.change(|state| {
-            let joined = state.members.join(now, name, incarnation, role)?;
-            if joined.is_new {
-                state.calls.insert(name.to_owned(), Calls::new(MOST_CALLS));
-                let live = state.workers();
-                state.clocks.start(name.to_owned(), &live);
-            }
-            Ok(joined)
-        })
+        let mut state = self.state();
+        let before = state.members.num_changes();
+        let renewed = state.members.renew(now, name, incarnation).map_err(|_| fenced());
+        if let (Ok(_), Some(calls)) = (&renewed, state.calls.get_mut(name)) {
+            calls.confirm(answered_below);
+        }
+        if let Ok(true) = renewed {
+            state.raise_clocks(name, false);
+        }
+        if state.members.num_changes() != before {
+            state.pass_barrier();
+            self.changed.notify_waiters();
+            self.members_changed.notify_waiters();
+        }
+        renewed?;
+        Ok(state.members.get(name).map_or(Role::Reader, |member| member.role))
     }
 
-    /// Records a sign of life of a member.
-    pub(crate) fn renew(&self, name: &str, incarnation: u64) -> std::result::Result<(), Refusal> {
+    pub(crate) fn lose(&self, name: &str, connection: u64) {
         let now = self.now();
-        self.state().members.renew(now, name, incarnation)
-    }
-
-    pub(crate) fn lose(&self, name: &str, incarnation: u64) {
-        self.change(|state| state.members.lose(name, incarnation));
+        self.change(|state| state.members.lose(now, name, connection));
     }
 
     pub(crate) fn leave(&self, name: &str, incarnation: u64) {
         self.change(|state| {
-            let is_current =
-                state.members.get(name).is_some_and(|member| member.incarnation == incarnation);
-            if is_current {
-                state.members.leave(name, incarnation);
-                state.calls.remove(name);
-                state.clocks.remove_member(&name.to_owned());
-                state.barrier.arrived.remove(name);
+            if state.members.leave(name, incarnation) {
+                state.forget(name);
             }
         });
     }
@@ -128,83 +231,81 @@ impl Group {
     pub(crate) async fn end_leases(&self) {
         loop {
             let now = self.now();
-            let next = {
-                let mut state = self.state();
-                let has_ended = state.members.end_leases(now);
-                let next = state.members.next_end();
-                drop(state);
-                if has_ended {
-                    self.changed.notify_waiters();
+            let next = self.change(|state| {
+                for name in state.members.end_leases(now) {
+                    state.forget(&name);
                 }
-                next
-            };
-            let wait = next.map_or(Duration::from_secs(1), |end| end.saturating_sub(now));
-            // Leases are renewed without a notification, so look again at the end of the next one.
-            tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
+                state.members.next_end()
+            });
+            // At most a second, because a member may join meanwhile.
+            let wait = next.map_or(Duration::MAX, |end| end.saturating_sub(now));
+            let wait = wait.clamp(Duration::from_millis(1), Duration::from_secs(1));
+            tokio::time::sleep(wait).await;
         }
     }
 
-    /// Returns the live members, and the number of dead ones.
+    /// Returns the live members, and the number of dead workers.
     pub(crate) fn members(&self) -> (proto::Members, usize) {
         let state = self.state();
-        let members = state.members.live().into_iter().map(|(name, member)| proto::Member {
+        let message = |(name, member): (&str, &Member)| proto::Member {
             name: name.to_owned(),
             rank: member.rank,
             is_reader: member.role == Role::Reader,
-        });
-        (proto::Members { members: members.collect() }, state.members.num_dead())
+        };
+        let members = state.members.live().into_iter().map(message).collect();
+        (proto::Members { members }, state.members.num_dead())
     }
 
-    /// Waits until the state changes. The future is created before the state is read, so that no
-    /// change is missed.
-    pub(crate) fn changed(&self) -> Notified<'_> {
-        self.changed.notified()
+    /// Waits until the live members change.
+    pub(crate) fn members_changed(&self) -> Notified<'_> {
+        self.members_changed.notified()
     }
 
-    /// Begins a call that changes the store. Returns the outcome if it has been made before.
+    /// Begins a call that changes the store. The inner error is the outcome if it has been made
+    /// before.
     pub(crate) async fn begin(
         &self,
         caller: &Caller,
-        deadline: tokio::time::Instant,
-    ) -> std::result::Result<Option<Outcome>, Status> {
-        loop {
-            let changed = self.changed();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            {
-                let mut state = self.state();
-                if state.is_draining {
-                    return Err(Status::aborted("the server is ending"));
+        deadline: Instant,
+    ) -> std::result::Result<std::result::Result<Running<'_>, Outcome>, Status> {
+        let begun = self.find(deadline, |state| {
+            if let Err(status) = state.check(caller) {
+                return Some(Err(status));
+            }
+            let is_draining = state.is_draining;
+            let calls = state.calls.get_mut(&caller.name)?;
+            match calls.begin(caller.sequence, !is_draining) {
+                Begun::New => {
+                    *state.running.entry(caller.name.clone()).or_default() += 1;
+                    Some(Ok(Ok(())))
                 }
-                state.check(caller)?;
-                let calls = state.calls.get_mut(&caller.name).ok_or_else(fenced)?;
-                match calls.begin(caller.sequence) {
-                    Begun::New => {
-                        state.num_running += 1;
-                        return Ok(None);
-                    }
-                    Begun::Done(outcome) => return Ok(Some(outcome)),
-                    Begun::Answered => {
-                        let text = format!("call {} has been answered", caller.sequence);
-                        return Err(Status::invalid_argument(text));
-                    }
-                    Begun::TooMany => {
-                        let text = format!("more than {MOST_CALLS} calls without a reply");
-                        return Err(Status::resource_exhausted(text));
-                    }
-                    Begun::Running => {}
+                Begun::Done(outcome) => Some(Ok(Err(outcome))),
+                Begun::Running => None,
+                Begun::Refused => Some(Err(Status::aborted("the server is ending"))),
+                Begun::Answered => {
+                    let text = format!("call {} has been answered", caller.sequence);
+                    Some(Err(Status::invalid_argument(text)))
+                }
+                Begun::TooMany => {
+                    let text = format!("more than {MOST_CALLS} calls without a confirmed reply");
+                    Some(Err(Status::aborted(text)))
                 }
             }
-            if timeout_at(deadline, changed).await.is_err() {
-                return Err(Status::deadline_exceeded("an earlier attempt is still running"));
-            }
-        }
+        });
+        let late = || Status::deadline_exceeded("an earlier attempt is still running");
+        let begun = begun.await.unwrap_or_else(|| Err(late()))?;
+        let running = || Running { group: self, caller: caller.clone(), is_done: false };
+        Ok(begun.map(|()| running()))
     }
 
-    /// Records the outcome of a call that has begun, and the pushes that it made.
-    pub(crate) fn finish(&self, caller: &Caller, outcome: &Outcome, pushed: &[Key]) {
+    fn finish(&self, caller: &Caller, outcome: Outcome, pushed: &[Key]) {
         self.change(|state| {
-            state.num_running -= 1;
+            if let Some(count) = state.running.get_mut(&caller.name) {
+                *count -= 1;
+                if *count == 0 {
+                    state.running.remove(&caller.name);
+                }
+            }
             if state.check(caller).is_err() {
                 // A later process has this name. It has its own calls and clocks.
                 return;
@@ -213,16 +314,13 @@ impl Group {
                 state.clocks.advance(key, &caller.name);
             }
             if let Some(calls) = state.calls.get_mut(&caller.name) {
-                calls.finish(caller.sequence, outcome.clone());
+                calls.finish(caller.sequence, outcome);
             }
         });
     }
 
-    /// Records that a member has the replies of all calls below this number.
-    pub(crate) fn confirm(&self, name: &str, answered_below: u64) {
-        if let Some(calls) = self.state().calls.get_mut(name) {
-            calls.confirm(answered_below);
-        }
+    pub(crate) fn num_running(&self) -> usize {
+        self.state().running.values().sum()
     }
 
     pub(crate) fn remove_keys(&self, keys: &[Key]) {
@@ -233,81 +331,81 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Timeout`] if that takes too long. The message names the key and the worker.
+    /// - [`Error::Closed`] if the server ends.
     pub(crate) async fn wait_for_workers(
         &self,
         caller: &str,
         keys: &[Key],
         staleness: u64,
-        deadline: tokio::time::Instant,
+        deadline: Instant,
     ) -> Result<()> {
         let caller = caller.to_owned();
-        loop {
-            let changed = self.changed();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let awaited = {
-                let state = self.state();
-                let live = state.workers();
-                keys.iter().find_map(|key| {
-                    let other = state.clocks.awaited(key, &caller, staleness, &live)?;
-                    Some((key.clone(), other.clone()))
-                })
-            };
-            let Some((key, other)) = awaited else { return Ok(()) };
-            if timeout_at(deadline, changed).await.is_err() {
-                return Err(Error::Timeout(format!(
-                    "pull of `{key}` with staleness {staleness}: waiting for pushes of `{other}`"
-                )));
+        let mut awaited = None;
+        let passed = self.find(deadline, |state| {
+            let live = state.workers();
+            awaited = keys.iter().find_map(|key| {
+                let other = state.clocks.awaited(key, &caller, staleness, &live)?;
+                Some((key.clone(), other.clone()))
+            });
+            match &awaited {
+                None => Some(Ok(())),
+                Some(_) if state.is_draining => Some(Err(ending())),
+                Some(_) => None,
             }
+        });
+        if let Some(result) = passed.await {
+            return result;
         }
+        let (key, other) = awaited.map_or_else(Default::default, |(key, other)| (key, other));
+        Err(Error::Timeout(format!(
+            "pull of `{key}` with staleness {staleness}: waiting for pushes of `{other}`"
+        )))
     }
 
-    /// Waits until every live member has arrived at the barrier.
+    /// Waits until the group has passed this number of barriers.
     ///
     /// # Errors
-    /// - [`Error::Timeout`] if that takes too long. The message names the missing members.
-    pub(crate) async fn barrier(&self, caller: &str, deadline: tokio::time::Instant) -> Result<()> {
-        let round = self.change(|state| {
-            state.barrier.arrived.insert(caller.to_owned());
-            state.pass_barrier();
-            state.barrier.round
-        });
-        // Passed by the arrival of this member.
-        if !self.state().barrier.arrived.contains(caller) {
-            return Ok(());
-        }
-        loop {
-            let changed = self.changed();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let missing = {
-                let mut state = self.state();
+    /// - [`Error::Timeout`] if that takes too long. The message names the missing workers.
+    /// - [`Error::Closed`] if the server ends.
+    pub(crate) async fn barrier(
+        &self,
+        caller: &Caller,
+        round: u64,
+        deadline: Instant,
+    ) -> Result<()> {
+        self.change(|state| {
+            if state.barrier.round < round && state.check(caller).is_ok() {
+                state.barrier.arrived.insert(caller.name.clone(), caller.incarnation);
                 state.pass_barrier();
-                if state.barrier.round > round {
-                    drop(state);
-                    self.changed.notify_waiters();
-                    return Ok(());
-                }
-                state.missing()
-            };
-            if timeout_at(deadline, changed).await.is_err() {
-                self.change(|state| state.barrier.arrived.remove(caller));
-                return Err(Error::Timeout(format!("barrier: waiting for {}", missing.join(", "))));
             }
+        });
+        let passed = self.find(deadline, |state| {
+            if state.barrier.round >= round {
+                return Some(Ok(()));
+            }
+            state.is_draining.then(|| Err(ending()))
+        });
+        if let Some(result) = passed.await {
+            return result;
         }
+        self.change(|state| {
+            if state.barrier.round >= round {
+                return Ok(());
+            }
+            if state.barrier.arrived.get(&caller.name) == Some(&caller.incarnation) {
+                state.barrier.arrived.remove(&caller.name);
+            }
+            Err(Error::Timeout(format!("barrier: waiting for {}", state.missing().join(", "))))
+        })
     }
 
-    /// Refuses calls from now on, and waits until those that run are done.
-    pub(crate) async fn drain(&self) {
+    /// Refuses calls from now on, ends those that wait for other members, and waits until the
+    /// others are done.
+    pub(crate) async fn drain(&self, deadline: Instant) {
         self.change(|state| state.is_draining = true);
-        loop {
-            let changed = self.changed();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.state().num_running == 0 {
-                return;
-            }
-            changed.await;
+        let idle = self.find(deadline, |state| state.running.is_empty().then_some(()));
+        if idle.await.is_none() {
+            tracing::warn!("the server ends although calls are running");
         }
     }
 }
@@ -321,6 +419,24 @@ impl State {
         Err(fenced())
     }
 
+    /// Raises the clocks of a worker that becomes live.
+    fn raise_clocks(&mut self, name: &str, is_new: bool) {
+        let name = name.to_owned();
+        let mut others = self.workers();
+        if !others.contains(&name) {
+            return;
+        }
+        others.retain(|other| *other != name);
+        self.clocks.raise(&name, &others, is_new);
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.calls.remove(name);
+        self.clocks.remove_member(&name.to_owned());
+        self.barrier.arrived.remove(name);
+        self.barrier.first_rounds.remove(name);
+    }
+
     /// Returns the names of the live workers.
     fn workers(&self) -> Vec<String> {
         let live = self.members.live().into_iter();
@@ -328,20 +444,24 @@ impl State {
         workers.map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Returns the live members that have not arrived at the barrier.
+    /// Returns the live workers that have not arrived at the barrier.
     fn missing(&self) -> Vec<String> {
-        let live = self.members.live().into_iter().map(|(name, _)| name);
-        let missing = live.filter(|name| !self.barrier.arrived.contains(*name));
+        let workers = self.workers().into_iter();
+        let missing = workers.filter(|name| !self.barrier.arrived.contains_key(name));
         missing.map(|name| format!("`{name}`")).collect()
     }
 
-    /// Begins the next round if every live member has arrived.
+    /// Begins the next round if every live worker has arrived.
     fn pass_barrier(&mut self) {
         if !self.barrier.arrived.is_empty() && self.missing().is_empty() {
             self.barrier.arrived.clear();
             self.barrier.round += 1;
         }
     }
+}
+
+fn ending() -> Error {
+    Error::Closed { what: "the server".to_owned() }
 }
 
 /// The status of a call of an earlier incarnation, or of a member that the server does not know.

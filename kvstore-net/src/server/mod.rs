@@ -1,6 +1,7 @@
 //! [`Server`]: a store that the members of a group reach over the network.
 
 mod group;
+mod inside;
 mod service;
 mod verbs;
 
@@ -9,17 +10,20 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kvstore_core::{Backends, Error, KvStore, LocalStore, Result};
+use kvstore_core::process::Origin;
+use kvstore_core::{Backends, Error, KvStore, LocalStore, Result, Updater};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
 use self::group::Group;
+use self::inside::Marked;
 use self::service::Service;
 use crate::proto::store_server::StoreServer;
 use crate::runtime;
 
+pub(crate) use self::inside::is_inside;
 pub(crate) use self::service::VERSION;
 
 /// The most bytes of a message: the keys and row indices of a call, and the data of one frame.
@@ -31,6 +35,20 @@ pub(crate) const WINDOW: u32 = 16 << 20;
 
 /// How long a lease lasts by default.
 const LEASE: Duration = Duration::from_secs(10);
+
+/// The longest lease.
+const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
+
+/// How often idle connections are tested, and how long a test may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// How long a server that ends waits for the calls that run, and then for its connections.
+const DRAIN: Duration = Duration::from_secs(60);
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// The most calls that block threads at the same time. The runtime has more threads than this for
+/// them, so it always has some for its other tasks.
+const MOST_BLOCKING: usize = 256;
 
 /// The settings of a [`Server`].
 #[derive(Clone, Debug)]
@@ -103,11 +121,15 @@ impl fmt::Debug for Commands {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    /// Identifies this server.
+    run: u64,
     store: Arc<dyn KvStore>,
     group: Arc<Group>,
     commands: Commands,
     end: watch::Sender<bool>,
     serving: Mutex<Option<JoinHandle<()>>>,
+    /// The process that has the threads of the server.
+    process: Origin,
 }
 
 impl Server {
@@ -126,19 +148,21 @@ impl Server {
             ))
         })?;
         let store: Arc<dyn KvStore> = Arc::new(store);
+        if options.lease.is_zero() || options.lease > LONGEST_LEASE {
+            return Err(Error::invalid(format!(
+                "lease: expected more than 0 s and at most {} s, found {} s",
+                LONGEST_LEASE.as_secs(),
+                options.lease.as_secs_f64()
+            )));
+        }
         let failed = |source: std::io::Error| Error::Transport {
             operation: format!("cannot listen on {}", options.address),
             source: source.into(),
         };
         let runtime = runtime::handle()?;
-        let listener = {
-            let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-            let address = options.address.clone();
-            runtime.spawn(async move {
-                let _ = sender.send(TcpListener::bind(address).await);
-            });
-            receiver.recv().map_err(|_| runtime::ended())?.map_err(failed)?
-        };
+        let listen_on = options.address.clone();
+        let bound = runtime::wait(async move { TcpListener::bind(listen_on).await })?;
+        let listener = bound.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let run = run_number();
         let group = Arc::new(Group::new(options.lease, run));
@@ -152,10 +176,13 @@ impl Server {
             run,
             lease: options.lease,
             end: ending.clone(),
+            permits: Arc::new(Semaphore::new(MOST_BLOCKING)),
         };
         let serving = runtime.spawn(serve(service, listener, ending));
         tracing::info!(%address, "serving");
-        Ok(Self { address, store, group, commands, end, serving: Mutex::new(Some(serving)) })
+        let serving = Mutex::new(Some(serving));
+        let process = Origin::current();
+        Ok(Self { address, run, store, group, commands, end, serving, process })
     }
 
     /// Returns the address that the server listens on.
@@ -163,10 +190,24 @@ impl Server {
         self.address
     }
 
-    /// Returns the store of this server. A program in the same process may use it directly, for
-    /// example to set an updater.
+    /// Returns the store of this server, which the program of the server may use directly. Set an
+    /// updater with [`Server::set_updater`], so that its calls of the store cannot wait for itself.
     pub fn store(&self) -> &Arc<dyn KvStore> {
         &self.store
+    }
+
+    /// Sets the updater of all later pushes. It runs in this process.
+    ///
+    /// # Errors
+    /// - The errors of [`KvStore::set_updater`].
+    pub fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
+        let mark = |updater| Arc::new(Marked { run: self.run, updater }) as Arc<dyn Updater>;
+        self.store.set_updater(updater.map(mark))
+    }
+
+    /// Returns the number of calls that change the store or wait at a barrier at the moment.
+    pub fn num_running_calls(&self) -> usize {
+        self.group.num_running()
     }
 
     /// Sets the function that runs for each command of `send_command_to_servers`.
@@ -175,20 +216,27 @@ impl Server {
     }
 
     /// Stops the server: refuses further calls, completes those that run, and closes all
-    /// connections. A second call does nothing.
+    /// connections. Waits up to a minute for the calls. A second call does nothing. Must not be
+    /// called from a handler of commands or an updater of this server, because it would wait for
+    /// itself.
     pub fn shut_down(&self) {
+        if self.process.is_inherited() {
+            return;
+        }
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(serving) = serving else { return };
-        let Ok(runtime) = runtime::handle() else { return };
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let Some(mut serving) = serving else { return };
         let (group, end) = (Arc::clone(&self.group), self.end.clone());
-        runtime.spawn(async move {
-            group.drain().await;
+        let ended = runtime::wait(async move {
+            group.drain(tokio::time::Instant::now() + DRAIN).await;
             let _ = end.send(true);
-            let _ = serving.await;
-            let _ = sender.send(());
+            // A stopped member does not close its connection.
+            if tokio::time::timeout(CLOSE, &mut serving).await.is_err() {
+                serving.abort();
+            }
         });
-        let _ = receiver.recv();
+        if let Err(error) = ended {
+            tracing::error!(error = error.chain(), "the server could not end in order");
+        }
     }
 }
 
@@ -207,6 +255,8 @@ async fn serve(service: Service, listener: TcpListener, mut ending: watch::Recei
     // A small message must not wait for the acknowledgement of the one before.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .add_service(store)

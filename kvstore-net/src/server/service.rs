@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvstore_core::{Backends, Error, KvStore, Result as StoreResult, fallible};
-use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Commands;
-use super::group::{Caller, Group, fenced};
+use super::group::{Caller, Group, Running};
 use super::verbs::{self, Answer, Payload};
 use crate::proto::request::Verb;
 use crate::proto::{self, member_message, server_message};
-use crate::rules::{Refusal, Role};
+use crate::rules::{Joined, Role};
 use crate::wire::{Receiver, failure_of, parse_keys};
 
 /// The version of the protocol.
@@ -38,6 +39,8 @@ pub(crate) struct Service {
     pub(crate) lease: Duration,
     /// Becomes true when the server ends.
     pub(crate) end: watch::Receiver<bool>,
+    /// Limits the calls that block threads at the same time.
+    pub(crate) permits: Arc<Semaphore>,
 }
 
 type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -56,7 +59,7 @@ impl proto::store_server::Store for Service {
         let Some(member_message::Content::Join(join)) = first else {
             return Err(Status::invalid_argument("the first message is not a JoinRequest"));
         };
-        let joined = self.admit(&join)?;
+        let (joined, barrier_round) = self.admit(&join).await?;
         let (sender, receiver) = mpsc::channel(16);
         let reply = proto::JoinReply {
             server_run: self.run,
@@ -64,18 +67,12 @@ impl proto::store_server::Store for Service {
             rank: joined.rank,
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
             store: self.store.name().to_owned(),
+            barrier_round,
         };
-        // The channel is empty, so this does not wait.
-        let _ = sender.try_send(Ok(message(server_message::Content::Joined(reply))));
-        tokio::spawn(
-            Session {
-                service: self.clone(),
-                name: join.name,
-                incarnation: joined.incarnation,
-                sender,
-            }
-            .run(messages),
-        );
+        let stream = MemberStream { service: self.clone(), name: join.name, joined, sender };
+        // The channel is empty, so there is room.
+        let _ = stream.send(server_message::Content::Joined(reply));
+        tokio::spawn(stream.run(messages));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
@@ -100,28 +97,22 @@ impl proto::store_server::Store for Service {
 }
 
 impl Service {
-    fn admit(&self, join: &proto::JoinRequest) -> Result<crate::rules::Joined, Status> {
+    async fn admit(&self, join: &proto::JoinRequest) -> Result<(Joined, u64), Status> {
         if join.version != VERSION {
             return Err(Status::unimplemented(format!(
                 "protocol version: expected {VERSION}, found {}",
                 join.version
             )));
         }
-        if join.name.is_empty() {
-            return Err(Status::invalid_argument("the name of the member is empty"));
+        if join.name.is_empty() || join.process == 0 {
+            return Err(Status::invalid_argument("name: expected at least one letter, found none"));
         }
         if *self.end.borrow() {
             return Err(Status::unavailable("the server is ending"));
         }
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
-        self.group.join(&join.name, join.incarnation, role).map_err(|refusal| match refusal {
-            Refusal::NameInUse => Status::already_exists(format!(
-                "the name `{}` belongs to another live member: choose another name, or wait until \
-                 its lease ends",
-                join.name
-            )),
-            Refusal::Fenced => fenced(),
-        })
+        let deadline = Instant::now() + self.lease.min(LONGEST);
+        self.group.join(&join.name, join.process, role, deadline).await
     }
 
     /// Makes a call. Errors of the store are part of the answer.
@@ -147,9 +138,18 @@ impl Service {
             incarnation: request.incarnation,
             sequence: request.sequence,
         };
-        self.group.renew(&caller.name, caller.incarnation).map_err(|_| fenced())?;
-        self.group.confirm(&caller.name, request.answered_below);
-        let payload = match self.receive(&verb, first, frames).await {
+        let role =
+            self.group.authorise(&caller.name, caller.incarnation, request.answered_below)?;
+        if verbs::changes(&verb) != (caller.sequence != 0) {
+            let text = "calls that change the store, and only these, have a number";
+            return Err(Status::invalid_argument(text));
+        }
+        if role == Role::Reader && matches!(verb, Verb::Push(_)) {
+            return Ok(failed(&Error::invalid("push: this member has joined as a reader")));
+        }
+        let received = timeout_at(deadline, self.receive(&verb, first, frames)).await;
+        let late = |_| Status::deadline_exceeded("the data of the request did not arrive in time");
+        let payload = match received.map_err(late)? {
             Ok(payload) => payload?,
             Err(error) => return Ok(failed(&error)),
         };
@@ -157,15 +157,19 @@ impl Service {
             let result = self.read(&caller, verb, payload, deadline).await;
             return Ok(result.unwrap_or_else(|error| failed(&error)));
         }
-        if let Some(outcome) = self.group.begin(&caller, deadline).await? {
-            let reply = proto::Reply { failure: outcome, ..Default::default() };
-            return Ok(Answer { reply, ..Default::default() });
-        }
         // In a task of its own, because the call must be completed even if the member goes away.
         let service = self.clone();
-        let running =
-            tokio::spawn(async move { service.write(caller, verb, payload, deadline).await });
-        running.await.map_err(|error| Status::internal(format!("the call panicked: {error}")))
+        let made = tokio::spawn(async move {
+            match service.group.begin(&caller, deadline).await? {
+                Ok(running) => Ok(service.write(running, &caller, verb, payload, deadline).await),
+                Err(failure) => {
+                    let reply = proto::Reply { failure, ..proto::Reply::default() };
+                    Ok(Answer { reply, ..Answer::default() })
+                }
+            }
+        });
+        made.await
+            .map_err(|error| Status::unavailable(format!("the call has panicked: {error}")))?
     }
 
     /// Receives the data of a request. The inner error is that of the connection.
@@ -216,25 +220,27 @@ impl Service {
             let keys = parse_keys(keys)?;
             self.group.wait_for_workers(&caller.name, &keys, staleness, deadline).await?;
         }
-        blocking(|| verbs::make(&*self.store, &self.backends, verb, payload))
+        self.blocking(|| verbs::make(&*self.store, &self.backends, verb, payload)).await
     }
 
     /// Makes a call that changes the store or the group, and records its outcome.
     async fn write(
-        self,
-        caller: Caller,
+        &self,
+        running: Running<'_>,
+        caller: &Caller,
         verb: Verb,
         payload: Payload,
         deadline: Instant,
     ) -> Answer {
         let (mut pushed, mut removed) = (Vec::new(), Vec::new());
         let result = match verb {
-            Verb::Barrier(_) => {
-                self.group.barrier(&caller.name, deadline).await.map(|()| Answer::default())
+            Verb::Barrier(barrier) => {
+                let passed = self.group.barrier(caller, barrier.round, deadline).await;
+                passed.map(|()| Answer::default())
             }
             Verb::Command(command) => {
                 let run = || self.commands.run(command.head, &command.body);
-                blocking(|| without_panic(run)).map(|()| Answer::default())
+                self.blocking(run).await.map(|()| Answer::default())
             }
             verb => {
                 let keys = verbs::pushed_keys(&verb);
@@ -242,7 +248,7 @@ impl Service {
                     removed = parse_keys(&keys.keys).unwrap_or_default();
                 }
                 let make = || verbs::make(&*self.store, &self.backends, verb, payload);
-                blocking(|| without_panic(make)).and_then(|answer| {
+                self.blocking(make).await.and_then(|answer| {
                     pushed = keys?;
                     Ok(answer)
                 })
@@ -252,8 +258,20 @@ impl Service {
         if outcome.is_none() && !removed.is_empty() {
             self.group.remove_keys(&removed);
         }
-        self.group.finish(&caller, &outcome, &pushed);
+        running.finish(outcome, &pushed);
         result.unwrap_or_else(|error| failed(&error))
+    }
+
+    /// Runs work that may take long, wait for locks or panic, for example in an updater. If the
+    /// runtime has several threads, the other tasks of this thread move to another one.
+    async fn blocking<R>(&self, work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
+        // The semaphore is never closed, so there is always a permit.
+        let _permit = self.permits.acquire().await;
+        let work = || without_panic(work);
+        match Handle::current().runtime_flavor() {
+            RuntimeFlavor::CurrentThread => work(),
+            _ => tokio::task::block_in_place(work),
+        }
     }
 
     fn status(&self) -> StoreResult<Answer> {
@@ -275,28 +293,30 @@ impl Service {
 }
 
 /// The open stream of a member.
-struct Session {
+struct MemberStream {
     service: Service,
     name: String,
-    incarnation: u64,
+    joined: Joined,
     sender: mpsc::Sender<Result<proto::ServerMessage, Status>>,
 }
 
-impl Session {
-    /// Receives renewals and sends events, until the member leaves or the connection is lost.
+impl MemberStream {
+    /// Receives renewals and sends the members, until the member leaves or the connection is lost.
     async fn run(self, mut messages: Streaming<proto::MemberMessage>) {
         let group = Arc::clone(&self.service.group);
         let mut end = self.service.end.clone();
         let mut known = None;
         loop {
-            let changed = group.changed();
+            let changed = group.members_changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let (members, _) = group.members();
             if known.as_ref() != Some(&members) {
-                known = Some(members.clone());
-                if self.send(server_message::Content::Members(members)).await.is_err() {
-                    break;
+                match self.send(server_message::Content::Members(members.clone())) {
+                    Sent::Yes => known = Some(members),
+                    // The member does not read. The list is sent after its next message.
+                    Sent::Full => {}
+                    Sent::Lost => break,
                 }
             }
             tokio::select! {
@@ -305,15 +325,16 @@ impl Session {
                 received = messages.message() => match received {
                     Ok(Some(message)) => {
                         if let Some(member_message::Content::Leave(_)) = message.content {
-                            group.leave(&self.name, self.incarnation);
+                            group.leave(&self.name, self.joined.incarnation);
                             return;
                         }
-                        if group.renew(&self.name, self.incarnation).is_err() {
-                            let _ = self.sender.send(Err(fenced())).await;
+                        let known = group.authorise(&self.name, self.joined.incarnation, 0);
+                        if let Err(status) = known {
+                            let _ = self.sender.try_send(Err(status));
                             return;
                         }
                         let renewed = server_message::Content::Renewed(proto::Renewal {});
-                        if self.send(renewed).await.is_err() {
+                        if let Sent::Lost = self.send(renewed) {
                             break;
                         }
                     }
@@ -321,16 +342,24 @@ impl Session {
                 },
             }
         }
-        group.lose(&self.name, self.incarnation);
+        group.lose(&self.name, self.joined.connection);
     }
 
-    async fn send(&self, content: server_message::Content) -> Result<(), ()> {
-        self.sender.send(Ok(message(content))).await.map_err(drop)
+    fn send(&self, content: server_message::Content) -> Sent {
+        let message = proto::ServerMessage { content: Some(content) };
+        match self.sender.try_send(Ok(message)) {
+            Ok(()) => Sent::Yes,
+            Err(mpsc::error::TrySendError::Full(_)) => Sent::Full,
+            Err(mpsc::error::TrySendError::Closed(_)) => Sent::Lost,
+        }
     }
 }
 
-fn message(content: server_message::Content) -> proto::ServerMessage {
-    proto::ServerMessage { content: Some(content) }
+/// Whether a message was queued for a member.
+enum Sent {
+    Yes,
+    Full,
+    Lost,
 }
 
 fn failed(error: &Error) -> Answer {
@@ -349,14 +378,4 @@ fn without_panic<R>(work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(Error::Internal(format!("a panic: {}", text.unwrap_or("without a message"))))
     })
-}
-
-/// Runs work that may take long or wait for locks. If the runtime has several threads, the other
-/// tasks of this thread move to another one.
-fn blocking<R>(work: impl FnOnce() -> R) -> R {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::CurrentThread => work(),
-        _ => tokio::task::block_in_place(work),
-    }
 }

@@ -49,6 +49,30 @@ pub(crate) fn blob_in(verb: &Verb) -> Option<u64> {
     }
 }
 
+/// Returns whether a request changes the store or the group.
+pub(crate) fn changes(verb: &Verb) -> bool {
+    match verb {
+        Verb::Init(_)
+        | Verb::Push(_)
+        | Verb::Remove(_)
+        | Verb::ChangeSettings(_)
+        | Verb::SetHyperParameters(_)
+        | Verb::Rollback(_)
+        | Verb::SetStates(_)
+        | Verb::Barrier(_)
+        | Verb::Command(_) => true,
+        Verb::Pull(_)
+        | Verb::PullRows(_)
+        | Verb::Describe(_)
+        | Verb::ListKeys(_)
+        | Verb::Stats(_)
+        | Verb::Settings(_)
+        | Verb::Snapshot(_)
+        | Verb::Versions(_)
+        | Verb::Status(_) => false,
+    }
+}
+
 /// Returns the keys that a request pushes.
 pub(crate) fn pushed_keys(verb: &Verb) -> Result<Vec<Key>> {
     let Verb::Push(push) = verb else { return Ok(Vec::new()) };

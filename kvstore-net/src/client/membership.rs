@@ -1,0 +1,220 @@
+//! [`Membership`]: keeps this process a member of the group of a server.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::connection::fraction;
+use crate::proto::store_client::StoreClient;
+use crate::proto::{self, member_message, server_message};
+use crate::rules::Backoff;
+use crate::server::VERSION;
+
+/// How long a store that is dropped waits until the server knows.
+pub(super) const LEAVE: Duration = Duration::from_secs(1);
+
+/// What a connection needs to know.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) server: String,
+    pub(super) name: String,
+    /// A random number that identifies this store in this process.
+    pub(super) process: u64,
+    pub(super) is_reader: bool,
+    pub(super) timeout: Duration,
+}
+
+/// The state of the membership.
+#[derive(Clone, Debug)]
+pub(super) enum Session {
+    /// There is no membership at the moment, for this reason.
+    Absent(String),
+    Joined(proto::JoinReply),
+    /// There will be no membership, for this reason.
+    Refused(Code, String),
+    /// This process has left.
+    Left,
+}
+
+/// The live members, as the server has sent them last.
+#[derive(Default)]
+pub(super) struct Members {
+    pub(super) now: Vec<proto::Member>,
+    /// To the thread that calls the user's function.
+    pub(super) on_change: Option<std::sync::mpsc::Sender<Vec<proto::Member>>>,
+}
+
+/// Keeps this process a member.
+pub(super) struct Membership {
+    pub(super) target: Target,
+    pub(super) client: StoreClient<Channel>,
+    pub(super) state: watch::Sender<Session>,
+    pub(super) members: Arc<Mutex<Members>>,
+}
+
+impl Membership {
+    /// Joins, renews the lease, and joins again after a lost connection, until `ending` has a
+    /// message or is closed.
+    pub(super) async fn run(self, mut ending: mpsc::Receiver<()>) {
+        let start = Instant::now();
+        let mut backoff = Backoff::new(Duration::MAX);
+        loop {
+            let ended = self.stay(&mut ending).await;
+            if matches!(*self.state.borrow(), Session::Joined(_)) {
+                // The server was there: begin with short waits.
+                backoff = Backoff::new(Duration::MAX);
+            }
+            match ended {
+                Ended::Left => {
+                    self.state.send_replace(Session::Left);
+                    return;
+                }
+                Ended::Lost(reason) => {
+                    self.state.send_replace(Session::Absent(reason));
+                }
+                Ended::Refused(status) => {
+                    let reason = status.message().to_owned();
+                    self.state.send_replace(Session::Refused(status.code(), reason));
+                    return;
+                }
+            }
+            let jitter = fraction(self.target.process);
+            let wait = backoff.wait(start.elapsed(), jitter).unwrap_or_default();
+            tokio::select! {
+                _ = ending.recv() => {
+                    self.state.send_replace(Session::Left);
+                    return;
+                }
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+}
+
+/// The end of a membership.
+enum Ended {
+    /// The connection failed, for this reason.
+    Lost(String),
+    Refused(Status),
+    /// This process has left.
+    Left,
+}
+
+impl Ended {
+    fn of(status: Status) -> Self {
+        match status.code() {
+            Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::InvalidArgument
+            | Code::Unimplemented => Self::Refused(status),
+            _ => Self::Lost(reason_of(&status)),
+        }
+    }
+}
+
+/// Returns the message of a status with the deepest cause, which is usually the system's.
+pub(super) fn reason_of(status: &Status) -> String {
+    let mut source = std::error::Error::source(status);
+    let mut text = status.message().to_owned();
+    while let Some(error) = source {
+        text = error.to_string();
+        source = error.source();
+    }
+    text
+}
+
+impl Membership {
+    /// Joins and renews the lease until the membership ends.
+    async fn stay(&self, ending: &mut mpsc::Receiver<()>) -> Ended {
+        let (sender, receiver) = mpsc::channel(4);
+        let join = proto::JoinRequest {
+            version: VERSION,
+            name: self.target.name.clone(),
+            process: self.target.process,
+            is_reader: self.target.is_reader,
+        };
+        // The channel is empty, so this does not wait.
+        let _ = sender.try_send(to_server(member_message::Content::Join(join)));
+        let mut client = self.client.clone();
+        let joining = async {
+            let mut messages = client.join(ReceiverStream::new(receiver)).await?.into_inner();
+            let closed = || Status::unavailable("the server has closed the connection");
+            let first = messages.message().await?.and_then(|message| message.content);
+            let Some(server_message::Content::Joined(joined)) = first else {
+                return Err(closed());
+            };
+            let second = messages.message().await?.and_then(|message| message.content);
+            let Some(server_message::Content::Members(members)) = second else {
+                return Err(closed());
+            };
+            Ok((joined, members, messages))
+        };
+        let (joined, members, mut messages) = tokio::select! {
+            _ = ending.recv() => return Ended::Left,
+            joined = joining => match joined {
+                Ok(joined) => joined,
+                Err(status) => return Ended::of(status),
+            },
+        };
+        self.note(&members.members);
+        let lease = Duration::from_millis(joined.lease_ms.max(3));
+        self.state.send_replace(Session::Joined(joined));
+        let mut renewals = tokio::time::interval(lease / 3);
+        let mut last_answer = tokio::time::Instant::now();
+        loop {
+            tokio::select! {
+                _ = ending.recv() => {
+                    let left = member_message::Content::Leave(proto::Leave {});
+                    let closed = async {
+                        let _ = sender.send(to_server(left)).await;
+                        // The server closes the stream when it has forgotten this member.
+                        while let Ok(Some(_)) = messages.message().await {}
+                    };
+                    let _ = tokio::time::timeout(LEAVE, closed).await;
+                    return Ended::Left;
+                }
+                _ = renewals.tick() => {
+                    if last_answer.elapsed() > lease {
+                        return Ended::Lost(format!("no answer in {} s", lease.as_secs_f64()));
+                    }
+                    let _ = sender.try_send(to_server(member_message::Content::Renewal(
+                        proto::Renewal {},
+                    )));
+                }
+                message = messages.message() => match message {
+                    Ok(Some(message)) => {
+                        last_answer = tokio::time::Instant::now();
+                        if let Some(server_message::Content::Members(members)) = message.content {
+                            self.note(&members.members);
+                        }
+                    }
+                    Ok(None) => {
+                        return Ended::Lost("the server has closed the connection".to_owned());
+                    }
+                    Err(status) => return Ended::of(status),
+                }
+            }
+        }
+    }
+
+    fn note(&self, members: &[proto::Member]) {
+        let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.now == members {
+            return;
+        }
+        known.now.clear();
+        known.now.extend(members.iter().cloned());
+        if let Some(on_change) = &known.on_change {
+            // If the thread has ended, nothing is to be called.
+            let _ = on_change.send(known.now.clone());
+        }
+    }
+}
+
+fn to_server(content: member_message::Content) -> proto::MemberMessage {
+    proto::MemberMessage { content: Some(content) }
+}
