@@ -438,6 +438,7 @@ async fn receive(
     if let Some(failure) = reply.failure.take() {
         return Ok(Err(error_of(failure)));
     }
+    // A file is not a value: its length is known, but not its contents.
     if let Some(blob) = &reply.blob {
         let num_bytes = usize::try_from(blob.num_bytes).unwrap_or(usize::MAX);
         let mut bytes = Vec::from(first.data);

@@ -127,6 +127,8 @@ impl Members {
             if earlier.is_live() {
                 return Err(Refusal::NameInUse);
             }
+            // A process that was replaced may wake up and join again. It must never get the name
+            // back, so its number is kept.
             replaced = std::mem::take(&mut earlier.replaced);
             replaced.push(earlier.process);
             replaced.drain(..replaced.len().saturating_sub(MOST_REPLACED));

@@ -179,6 +179,7 @@ impl Group {
             )),
             Refusal::Fenced => fenced(),
         })?;
+        // The member is live from now on, so no other process takes the name meanwhile.
         let is_idle = |state: &mut State| (!state.running.contains_key(name)).then_some(());
         if joined.0.is_new && self.find(deadline, is_idle).await.is_none() {
             self.leave(name, joined.0.incarnation);
@@ -388,6 +389,7 @@ impl Group {
         if let Some(result) = passed.await {
             return result;
         }
+        // Another thread may have passed the barrier since the deadline.
         self.change(|state| {
             if state.barrier.round >= round {
                 return Ok(());

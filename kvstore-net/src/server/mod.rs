@@ -164,6 +164,8 @@ impl Server {
         let bound = runtime::wait(async move { TcpListener::bind(listen_on).await })?;
         let listener = bound.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        // The number of the run is also the floor of incarnations, which a restart must not use
+        // again.
         let run = run_number();
         let group = Arc::new(Group::new(options.lease, run));
         let (end, ending) = watch::channel(false);
