@@ -161,7 +161,7 @@ fn a_killed_member_is_noticed_without_its_lease() {
 
 #[test]
 fn a_stopped_member_is_noticed_when_its_lease_ends() {
-    let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "0.5"]);
+    let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "2"]);
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
     let mut victim = start_member(&served);
     eventually("the victim joins", || watcher.members().len() == 2);

@@ -21,6 +21,9 @@ use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
+/// The timeout of calls that must fail. Connecting takes less, also on a busy machine.
+const SHORT: Duration = Duration::from_secs(3);
+
 fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
@@ -130,7 +133,7 @@ fn a_barrier_waits_for_every_live_member() {
             });
         }
     });
-    let hurried = connect(&options(&server).name("hurried").timeout(Duration::from_millis(200)));
+    let hurried = connect(&options(&server).name("hurried").timeout(SHORT));
     let error = hurried.barrier().unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout);
     assert!(error.to_string().contains("`0`, `1`, `2`"), "{error}");
@@ -166,8 +169,7 @@ fn a_bounded_pull_waits_for_the_slowest_worker() {
 #[test]
 fn a_bounded_pull_reports_for_whom_it_waits() {
     let server = server();
-    let patience = Duration::from_millis(300);
-    let fast = connect(&options(&server).name("fast").staleness(0).timeout(patience));
+    let fast = connect(&options(&server).name("fast").staleness(0).timeout(SHORT));
     let _slow = connect(&options(&server).name("slow"));
     fast.init(&[key("w")], &[value(0.0)]).unwrap();
     fast.push(&[key("w")], &[value(1.0)], 0).unwrap();
@@ -232,7 +234,7 @@ fn a_port_in_use_is_an_error() {
 fn a_server_that_does_not_answer_is_an_error() {
     // A port without a listener.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let options = NetStoreOptions::new(address.to_string()).timeout(Duration::from_millis(200));
+    let options = NetStoreOptions::new(address.to_string()).timeout(SHORT);
     let error = NetStore::connect(backends(), &options).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout);
     let text = error.to_string();
@@ -242,7 +244,7 @@ fn a_server_that_does_not_answer_is_an_error() {
 #[test]
 fn a_call_completes_before_the_server_ends() {
     let server = server();
-    let store = connect(&options(&server).timeout(Duration::from_secs(1)));
+    let store = connect(&options(&server).timeout(SHORT));
     store.init(&[key("w")], &[value(1.0)]).unwrap();
     let entered = Arc::new((Mutex::new(false), std::sync::Condvar::new()));
     let inside = Arc::clone(&entered);
@@ -265,8 +267,10 @@ fn a_call_completes_before_the_server_ends() {
         server.store().pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap(),
         [2.0, 2.0]
     );
+    // `Backend` if the push was sent before the end of the connection was noticed.
     let error = store.push(&[key("w")], &[value(3.0)], 0).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
+    let code = error.code();
+    assert!(matches!(code, ErrorCode::Timeout | ErrorCode::Backend), "{}", error.chain());
 }
 
 /// Forwards connections to a server, and closes them after a number of bytes.
@@ -429,7 +433,7 @@ fn a_lost_member_does_not_hold_up_a_barrier() {
 #[test]
 fn a_server_that_ends_releases_members_that_wait() {
     let server = server();
-    let first = connect(&options(&server).name("first").timeout(Duration::from_secs(5)));
+    let first = connect(&options(&server).name("first").timeout(SHORT));
     let _second = connect(&options(&server).name("second"));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| first.barrier().unwrap_err());
