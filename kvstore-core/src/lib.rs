@@ -61,5 +61,5 @@ pub use store::{
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{
     Axis, BinaryOp, BoxError, DType, Device, DeviceKind, Element, Error, ErrorCode, Key, Layout,
-    Reduction, Result, Scalar, Shape, TensorSpec, UnaryOp, dtype, key,
+    Reduction, Result, Scalar, Shape, TensorSpec, UnaryOp, dtype, key, panic_text,
 };

@@ -10,8 +10,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use kvstore::backends;
-use kvstore_core::{Backends, Device, KvStore, LocalStore};
+use kvstore_core::{Backends, KvStore, LocalStore};
 use kvstore_dist::Group;
 use kvstore_tests::operations::program;
 use kvstore_tests::suite::bits::{self, Place};
@@ -57,13 +56,6 @@ thread_local! {
 /// Runs a check that compares the bits of a single-process store and a distributed store.
 fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
     GROUP.set(Some(Arc::clone(group)));
-    let place = |store, create| Place {
-        store,
-        num_threads: 0,
-        backends: backends().clone(),
-        device: Device::cpu,
-        create,
-    };
     let one_process = |name: &str, backends: &Backends| -> Box<dyn KvStore> {
         Box::new(LocalStore::new(name, backends.clone()).expect("a name that is listed"))
     };
@@ -71,7 +63,7 @@ fn same_bits(group: &Arc<Group>, check: fn(&[Place])) {
         let group = GROUP.with_borrow(|group| group.clone().expect("it is set"));
         Box::new(store_suite::dist_store(&group, name))
     };
-    check(&[place("local", one_process), place(store_suite::NAMES[0], all)]);
+    check(&[Place::on_host("local", one_process), Place::on_host(store_suite::NAMES[0], all)]);
     GROUP.set(None);
 }
 

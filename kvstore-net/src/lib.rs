@@ -39,7 +39,7 @@
 //! - Compression is computed on the server, so values travel uncompressed, and the workers share
 //!   the residuals.
 //! - `restore` replaces the contents of the server, so one worker should call it.
-//! - The server believes the sizes of messages up to its memory limit.
+//! - The server trusts the sizes in messages, up to its memory limit.
 //! - Connections are neither authenticated nor encrypted.
 //!
 //! # Structure

@@ -44,7 +44,8 @@ pub(crate) fn wait<T: Send + 'static>(
     });
     let receive = || receiver.recv().map_err(|_| ended());
     match Handle::try_current().map(|current| current.runtime_flavor()) {
-        // The tasks of this thread move to another one. The future may be one of them.
+        // This moves the other tasks of this thread to another thread. The future may be one of
+        // them.
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(receive),
         _ => receive(),
     }

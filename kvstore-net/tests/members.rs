@@ -203,6 +203,7 @@ fn an_updater_needs_the_process_of_the_server() {
     assert_eq!(error.code(), ErrorCode::Unsupported);
     // The program of the server sets it, and its errors reach the worker that pushes.
     server
+        .store()
         .set_updater(Some(Arc::new(|_: &Key, _: &Tensor, _: &mut Tensor| Err("no".into()))))
         .unwrap();
     store.init(&[key("w")], &[value(1.0)]).unwrap();
@@ -210,11 +211,12 @@ fn an_updater_needs_the_process_of_the_server() {
     assert_eq!(error.to_string(), "updater failed on key `w`: no");
     // A panic does, too, and the server continues.
     server
+        .store()
         .set_updater(Some(Arc::new(|_: &Key, _: &Tensor, _: &mut Tensor| panic!("broken"))))
         .unwrap();
     let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
     assert!(error.to_string().contains("broken"), "{error}");
-    server.set_updater(None).unwrap();
+    server.store().set_updater(None).unwrap();
     store.remove(&[key("w")]).unwrap();
     store.init(&[key("w")], &[value(1.0)]).unwrap();
     assert_eq!(number(&store, "w"), 1.0);
@@ -255,7 +257,7 @@ fn a_call_completes_before_the_server_ends() {
         *stored = pushed.clone();
         Ok(())
     };
-    server.set_updater(Some(Arc::new(slow))).unwrap();
+    server.store().set_updater(Some(Arc::new(slow))).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| store.push(&[key("w")], &[value(2.0)], 0).unwrap());
         let entering = entered.0.lock().unwrap();
@@ -528,7 +530,7 @@ fn an_updater_cannot_change_its_store_through_the_network() {
         *stored = pushed.clone();
         Ok(())
     };
-    server.set_updater(Some(Arc::new(update))).unwrap();
+    server.store().set_updater(Some(Arc::new(update))).unwrap();
     let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
     assert!(error.to_string().contains("`push` cannot be called from an updater"), "{error}");
     assert_eq!(number(&store, "w"), 1.0);

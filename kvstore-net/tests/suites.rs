@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use kvstore::{Store, backends};
-use kvstore_core::{Backends, Device, KvStore, LocalStore};
+use kvstore_core::{Backends, KvStore, LocalStore};
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 use kvstore_tests::json::text;
 use kvstore_tests::operations::program;
@@ -74,18 +74,11 @@ fn replays_the_recorded_programs() {
 
 /// Runs a check that compares the bits of a local store and of one on a server.
 fn same_bits(check: fn(&[Place])) {
-    let place = |store, create| Place {
-        store,
-        num_threads: 0,
-        backends: backends().clone(),
-        device: Device::cpu,
-        create,
-    };
     let local = |name: &str, backends: &Backends| -> Box<dyn KvStore> {
         Box::new(LocalStore::new(name, backends.clone()).unwrap())
     };
     let net = |name: &str, _: &Backends| -> Box<dyn KvStore> { Box::new(net_store(name)) };
-    check(&[place("local", local), place("local", net)]);
+    check(&[Place::on_host("local", local), Place::on_host("local", net)]);
 }
 
 #[test]

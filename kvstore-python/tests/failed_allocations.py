@@ -58,7 +58,7 @@ def attempt(run, allocations, count, once):
 
 
 def fail_each(call, allocations, once):
-    """Runs a call once per `STEP` long allocations, one of which then fails. Returns the number of
+    """Runs a call once for every `STEP`-th long allocation, which then fails. Returns the number of
     allocations, which is up to `STEP` - 1 too large.
     """
     for count in range(0, MOST, STEP):

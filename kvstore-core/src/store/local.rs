@@ -343,7 +343,12 @@ impl LocalStore {
         run()
     }
 
-    fn reject_inside_updater(&self, verb: &str) -> Result<()> {
+    /// Checks that this thread may change the store.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if this thread runs an updater of this store. The message names
+    ///   `verb`.
+    pub fn reject_inside_updater(&self, verb: &str) -> Result<()> {
         if UPDATING.with_borrow(|stores| stores.contains(&self.identity)) {
             return Err(Error::invalid(format!(
                 "`{verb}` cannot be called from an updater of the same store"

@@ -1,5 +1,6 @@
 //! [`Error`]: the errors of this crate, with the values that caused them.
 
+use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::PathBuf;
@@ -306,6 +307,12 @@ impl Error {
             Self::Internal(text) => Self::Internal(text.clone()),
         }
     }
+}
+
+/// Returns the message of a panic.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
 fn chain(error: &dyn StdError) -> String {

@@ -75,6 +75,16 @@ pub fn check_lengths<T>(what: &str, keys: &[Key], items: &[T]) -> Result<()> {
     Err(Error::LengthMismatch { what, expected: keys.len(), found: items.len() })
 }
 
+/// Describes a call for an error: ``push of `w` and 2 more``.
+pub fn describe_call<'a>(verb: &str, keys: impl IntoIterator<Item = &'a Key>) -> String {
+    let mut keys = keys.into_iter();
+    match (keys.next(), keys.count()) {
+        (None, _) => verb.to_owned(),
+        (Some(key), 0) => format!("{verb} of `{key}`"),
+        (Some(key), more) => format!("{verb} of `{key}` and {more} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

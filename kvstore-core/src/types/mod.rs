@@ -19,7 +19,7 @@ pub mod dtype {
 pub use device::{Device, DeviceKind};
 pub use dtypes::DType;
 pub use element::{Element, Scalar};
-pub use error::{BoxError, Error, ErrorCode, Result};
+pub use error::{BoxError, Error, ErrorCode, Result, panic_text};
 pub use key::Key;
 pub use layout::{Axis, Layout};
 pub use ops::{BinaryOp, Reduction, UnaryOp};

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use kvstore_core::fallible;
+use kvstore_core::key::describe_call;
 use kvstore_core::{Error, Key, KeyStats, OnExisting, Result, Snapshot, TensorSpec, Value};
 
 use super::stores::{MAX_BATCH, Stores};
@@ -219,12 +220,7 @@ fn parts_of(snapshot: &Snapshot, parts: &mut Vec<String>) -> Result<()> {
 /// Describes calls that are combined into one, for messages.
 pub(crate) fn subject_of(calls: &[Call]) -> String {
     let verb = calls.first().map_or("", |call| call.name().0);
-    let mut keys = calls.iter().flat_map(|call| call.name().1);
-    match (keys.next(), keys.count()) {
-        (None, _) => verb.to_owned(),
-        (Some(key), 0) => format!("{verb} of `{key}`"),
-        (Some(key), more) => format!("{verb} of `{key}` and {more} more"),
-    }
+    describe_call(verb, calls.iter().flat_map(|call| call.name().1))
 }
 
 /// The preceding calls of one store.

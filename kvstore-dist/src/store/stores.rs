@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kvstore_core::fallible;
 use kvstore_core::{
     Backends, BoxError, Compression, Description, Error, Key, KvStore, LocalStore, OnExisting,
-    Optimizer, Result, RowSparse, StepUnit, Tensor, Updater, Value,
+    Optimizer, Result, RowSparse, StepUnit, Tensor, Updater, Value, panic_text,
 };
 
 use super::config::{Config, Policy, Terms, Transition};
@@ -560,10 +560,7 @@ impl fmt::Debug for PanicGuard {
 impl Updater for PanicGuard {
     fn update(&self, key: &Key, pushed: &Tensor, stored: &mut Tensor) -> Result<(), BoxError> {
         let update = || self.0.update(key, pushed, stored);
-        catch_unwind(AssertUnwindSafe(update)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("a panic: {}", text.unwrap_or("without a message")).into())
-        })
+        catch_unwind(AssertUnwindSafe(update))
+            .unwrap_or_else(|panic| Err(format!("a panic: {}", panic_text(&*panic)).into()))
     }
 }

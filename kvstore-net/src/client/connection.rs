@@ -16,15 +16,11 @@ use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::rules::Backoff;
-use crate::server::{MOST_MESSAGE_BYTES, WINDOW};
+use crate::server::{KEEP_ALIVE, MOST_MESSAGE_BYTES, WINDOW};
 use crate::wire::{Elements, Receiver, error_of};
 
 /// A function that is called with the members when they change.
 pub(super) type OnMembers = dyn Fn(&[proto::Member]) + Send;
-
-/// How often a connection is tested while a call waits, and how long a test may take. Otherwise a
-/// call would not notice that the server's machine is gone.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// How much longer than the server the client waits, so that the server's report of a timeout,
 /// which says for whom it waits, arrives first.
@@ -139,8 +135,8 @@ impl Connection {
             members: Arc::clone(&members),
         };
         tokio::spawn(membership.run(ending));
-        let connection_seed = target.process;
         let connection = Arc::new(Self {
+            jitter: AtomicU64::new(target.process),
             target,
             client,
             start: Instant::now(),
@@ -149,7 +145,6 @@ impl Connection {
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
             barriers: Mutex::default(),
             end,
-            jitter: AtomicU64::new(connection_seed),
         });
         let deadline = connection.deadline();
         connection.joined(deadline).await?;

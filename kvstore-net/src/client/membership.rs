@@ -44,7 +44,7 @@ pub(super) enum Session {
 #[derive(Default)]
 pub(super) struct Members {
     pub(super) now: Vec<proto::Member>,
-    /// To the thread that calls the user's function.
+    /// Sends each new list to the thread that calls the user's function.
     pub(super) on_change: Option<std::sync::mpsc::Sender<Vec<proto::Member>>>,
 }
 

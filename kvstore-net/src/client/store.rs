@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use kvstore_core::key::check_lengths;
+use kvstore_core::key::{check_lengths, describe_call};
 use kvstore_core::process::Origin;
 use kvstore_core::{
     Backends, Compression, Description, Device, Error, Key, KeyStats, KvStore, OnExisting,
@@ -23,10 +23,10 @@ use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
 use crate::rules::Role;
 use crate::runtime;
-use crate::server::{Server, is_inside};
+use crate::server::{Server, store_in_this_process};
 use crate::wire::{
-    Elements, clip_of, compression_of, hyper_parameters_of, keys_of, parse_keys, parse_spec,
-    to_clip, to_compression, value_of,
+    Elements, compression_of, hyper_parameters_of, keys_of, parse_keys, parse_spec, to_compression,
+    value_of,
 };
 
 /// A live member of the group.
@@ -146,14 +146,12 @@ impl NetStore {
     }
 
     /// # Errors
-    /// - [`Error::InvalidArgument`] if this thread runs an updater of the server. The call would
-    ///   wait for itself.
+    /// - [`Error::InvalidArgument`] if this thread runs an updater of the server's store. The call
+    ///   would wait for itself.
     fn reject_inside_updater(&self, verb: &str) -> Result<()> {
-        if self.connection.membership().is_some_and(|joined| is_inside(joined.server_run)) {
-            let text = format!("`{verb}` cannot be called from an updater of the same store");
-            return Err(Error::InvalidArgument(text));
-        }
-        Ok(())
+        let joined = self.connection.membership();
+        let local = joined.and_then(|joined| store_in_this_process(joined.server_run));
+        local.map_or(Ok(()), |local| local.reject_inside_updater(verb))
     }
 
     /// Makes a call that changes the store or the group.
@@ -200,18 +198,22 @@ impl KvStore for NetStore {
             OnExisting::Replace => proto::OnExisting::Replace,
         };
         let init = proto::Init { values, on_existing: on_existing.into() };
-        self.write(Verb::Init(init), elements, named("init", keys))
+        self.write(Verb::Init(init), elements, describe_call("init", keys))
     }
 
     fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         let (values, elements) = values_of(keys, values)?;
-        self.write(Verb::Push(proto::Push { values, priority }), elements, named("push", keys))
+        self.write(
+            Verb::Push(proto::Push { values, priority }),
+            elements,
+            describe_call("push", keys),
+        )
     }
 
     fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()> {
         let pull = proto::Pull { keys: keys_of(keys), staleness: self.staleness };
-        let answer = self.read(Verb::Pull(pull), &named("pull", keys))?;
+        let answer = self.read(Verb::Pull(pull), &describe_call("pull", keys))?;
         check_lengths("pulled values for keys", keys, &answer.values)?;
         let values = answer.reply.values.iter().zip(answer.values);
         let values = values
@@ -225,7 +227,7 @@ impl KvStore for NetStore {
         let rows = ids.iter().map(|ids| Ok(proto::Rows { indices: fallible::copied(ids)? }));
         let rows = fallible::try_collect(rows)?;
         let pull = proto::PullRows { keys: keys_of(keys), rows, staleness: self.staleness };
-        let answer = self.read(Verb::PullRows(pull), &named("pull of rows", keys))?;
+        let answer = self.read(Verb::PullRows(pull), &describe_call("pull of rows", keys))?;
         let rows = answer.values.into_iter().map(|value| match value {
             Value::Rows(rows) => Ok(rows),
             Value::Dense(_) => Err(missing("row indices")),
@@ -235,7 +237,7 @@ impl KvStore for NetStore {
 
     fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
         let asked = Verb::Describe(proto::Keys { keys: keys_of(keys) });
-        let answer = self.read(asked, &named("describe", keys))?;
+        let answer = self.read(asked, &describe_call("describe", keys))?;
         let described = answer.reply.values.iter().map(|value| {
             Ok(Description { order: value.order, spec: parse_spec(value.spec.as_ref())? })
         });
@@ -244,7 +246,7 @@ impl KvStore for NetStore {
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
         let removed = Verb::Remove(proto::Keys { keys: keys_of(keys) });
-        self.write(removed, Elements::default(), named("remove", keys))
+        self.write(removed, Elements::default(), describe_call("remove", keys))
     }
 
     fn keys(&self) -> Result<Vec<Key>> {
@@ -282,7 +284,7 @@ impl KvStore for NetStore {
                 let record = |updater| -> Arc<dyn Updater> {
                     Arc::new(Recorded::new(updater, &self.failures))
                 };
-                server.set_updater(updater.map(record))
+                server.store().set_updater(updater.map(record))
             }
             (None, None) => self.set(Change::Optimizer(String::new()), "set_updater"),
             (Some(_), None) => Err(Error::Unsupported(
@@ -315,11 +317,11 @@ impl KvStore for NetStore {
     }
 
     fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()> {
-        self.set(Change::ClipGlobalNorm(clip_of(bound)), "set_clip_global_norm")
+        self.set(Change::ClipGlobalNorm(proto::Clip { bound }), "set_clip_global_norm")
     }
 
     fn clip_global_norm(&self) -> Result<Option<f64>> {
-        Ok(self.settings()?.clip_global_norm.and_then(|found| to_clip(&found)))
+        Ok(self.settings()?.clip_global_norm.and_then(|found| found.bound))
     }
 
     fn snapshot(&self) -> Result<Snapshot> {
@@ -423,16 +425,6 @@ fn blob_of(bytes: Vec<u8>) -> (proto::Blob, Elements) {
     let blob = proto::Blob { num_bytes: bytes.len() as u64 };
     elements.push_bytes(Bytes::from(bytes));
     (blob, elements)
-}
-
-/// Describes a call for errors: ``push of `w` and 2 other keys``.
-fn named(verb: &str, keys: &[Key]) -> String {
-    match keys {
-        [] => verb.to_owned(),
-        [key] => format!("{verb} of `{key}`"),
-        [key, _] => format!("{verb} of `{key}` and 1 other key"),
-        [key, rest @ ..] => format!("{verb} of `{key}` and {} other keys", rest.len()),
-    }
 }
 
 fn missing(what: &str) -> Error {

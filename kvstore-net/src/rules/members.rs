@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a dead member is known.
+/// How long a dead member is remembered.
 const MEMORY: Duration = Duration::from_secs(3600);
 
-/// The number of earlier processes of a name that are known as such.
+/// How many replaced processes are remembered for each name.
 const MOST_REPLACED: usize = 16;
 
 /// Whether a member changes the store.
@@ -76,8 +76,9 @@ pub enum Refusal {
 /// The members of a group.
 ///
 /// A member is *live* while it has a lease. If its connection is lost or its lease ends, it is
-/// *dead*, but known for an hour: the same process may continue, or a new process may take its
-/// name, which fences the old one for ever. A member that leaves is forgotten at once.
+/// *dead*, but remembered for an hour: the same process may continue, or a new process may take its
+/// name. Then the old process is refused from that moment on. A member that leaves is forgotten at
+/// once.
 #[derive(Clone, Debug)]
 pub struct Members {
     lease: Duration,
@@ -184,7 +185,7 @@ impl Members {
         }
     }
 
-    /// Removes a member. Returns whether it did: not for an earlier incarnation.
+    /// Removes a member if this is its current incarnation. Returns whether it was removed.
     pub fn leave(&mut self, name: &str, incarnation: u64) -> bool {
         let is_current = self.current(name, incarnation).is_some();
         if is_current {
@@ -198,8 +199,8 @@ impl Members {
         self.known.get_mut(name).filter(|member| member.incarnation == incarnation)
     }
 
-    /// Ends the leases that are over. Returns the members that have been dead for so long that they
-    /// are forgotten.
+    /// Ends the leases that are over, and forgets members that have been dead for an hour. Returns
+    /// the names of the forgotten members.
     pub fn end_leases(&mut self, now: Duration) -> Vec<String> {
         let mut forgotten = Vec::new();
         for (name, member) in &mut self.known {
@@ -229,7 +230,7 @@ impl Members {
         ends.min()
     }
 
-    /// Returns how often the live members have changed, or may have.
+    /// Returns a number that grows with every change of the live members.
     pub fn num_changes(&self) -> u64 {
         self.num_changes
     }

@@ -153,7 +153,7 @@ impl Group {
     /// Admits a member. If it replaces an earlier process, waits until the calls of that process
     /// are done, so that they do not change the store later.
     ///
-    /// Also returns the number of barriers that the group had passed when the process joined first.
+    /// Also returns the number of barriers that the group had passed when the process first joined.
     pub(crate) async fn join(
         &self,
         name: &str,

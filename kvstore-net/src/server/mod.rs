@@ -1,7 +1,7 @@
 //! [`Server`]: a store that the members of a group reach over the network.
 
 mod group;
-mod inside;
+mod local_stores;
 mod service;
 mod verbs;
 
@@ -11,19 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Error, KvStore, LocalStore, Result, Updater};
+use kvstore_core::{Backends, Error, KvStore, LocalStore, Result};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
 use self::group::Group;
-use self::inside::Marked;
 use self::service::Service;
 use crate::proto::store_server::StoreServer;
 use crate::runtime;
 
-pub(crate) use self::inside::is_inside;
+pub(crate) use self::local_stores::store_in_this_process;
 pub(crate) use self::service::VERSION;
 
 /// The most bytes of a message: the keys and row indices of a call, and the data of one frame.
@@ -39,8 +38,9 @@ const LEASE: Duration = Duration::from_secs(10);
 /// The longest lease.
 const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
-/// How often idle connections are tested, and how long a test may take.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How often server and client test a connection, and how long a test may take. Otherwise they
+/// would not notice that the other machine is gone.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// How long a server that ends waits for the calls that run, and then for its connections.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -121,9 +121,7 @@ impl fmt::Debug for Commands {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    /// Identifies this server.
-    run: u64,
-    store: Arc<dyn KvStore>,
+    store: Arc<LocalStore>,
     group: Arc<Group>,
     commands: Commands,
     end: watch::Sender<bool>,
@@ -147,7 +145,7 @@ impl Server {
                 options.store
             ))
         })?;
-        let store: Arc<dyn KvStore> = Arc::new(store);
+        let store = Arc::new(store);
         if options.lease.is_zero() || options.lease > LONGEST_LEASE {
             return Err(Error::invalid(format!(
                 "lease: expected more than 0 s and at most {} s, found {} s",
@@ -167,12 +165,13 @@ impl Server {
         // The number of the run is also the floor of incarnations, which a restart must not use
         // again.
         let run = run_number();
+        local_stores::add(run, &store);
         let group = Arc::new(Group::new(options.lease, run));
         let (end, ending) = watch::channel(false);
         let commands = Commands::default();
         let service = Service {
             group: Arc::clone(&group),
-            store: Arc::clone(&store),
+            store: Arc::clone(&store) as Arc<dyn KvStore>,
             backends: backends.clone(),
             commands: commands.clone(),
             run,
@@ -184,7 +183,7 @@ impl Server {
         tracing::info!(%address, "serving");
         let serving = Mutex::new(Some(serving));
         let process = Origin::current();
-        Ok(Self { address, run, store, group, commands, end, serving, process })
+        Ok(Self { address, store, group, commands, end, serving, process })
     }
 
     /// Returns the address that the server listens on.
@@ -192,19 +191,10 @@ impl Server {
         self.address
     }
 
-    /// Returns the store of this server, which the program of the server may use directly. Set an
-    /// updater with [`Server::set_updater`], so that its calls of the store cannot wait for itself.
-    pub fn store(&self) -> &Arc<dyn KvStore> {
+    /// Returns the store of this server. The program of the server may use it directly, for example
+    /// to set an updater.
+    pub fn store(&self) -> &Arc<LocalStore> {
         &self.store
-    }
-
-    /// Sets the updater of all later pushes. It runs in this process.
-    ///
-    /// # Errors
-    /// - The errors of [`KvStore::set_updater`].
-    pub fn set_updater(&self, updater: Option<Arc<dyn Updater>>) -> Result<()> {
-        let mark = |updater| Arc::new(Marked { run: self.run, updater }) as Arc<dyn Updater>;
-        self.store.set_updater(updater.map(mark))
     }
 
     /// Returns the number of calls that change the store or wait at a barrier at the moment.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvstore_core::{Backends, Error, KvStore, Result as StoreResult, fallible};
+use kvstore_core::{Backends, Error, KvStore, Result as StoreResult, fallible, panic_text};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -373,9 +373,6 @@ fn ended_early() -> Status {
 
 /// Converts a panic, for example of an updater, into an error, so that the member gets a reply.
 fn without_panic<R>(work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Error::Internal(format!("a panic: {}", text.unwrap_or("without a message"))))
-    })
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(Error::Internal(format!("a panic: {}", panic_text(&*panic)))))
 }

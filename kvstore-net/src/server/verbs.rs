@@ -10,8 +10,7 @@ use kvstore_core::{
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::wire::{
-    Elements, keys_of, parse_key, parse_keys, settings_of, sparse_indices, spec_of, to_clip,
-    to_compression, value_of,
+    Elements, keys_of, parse_keys, settings_of, sparse_indices, spec_of, to_compression, value_of,
 };
 
 /// A reply with the elements of its values.
@@ -77,13 +76,14 @@ pub(crate) fn changes(verb: &Verb) -> bool {
 pub(crate) fn pushed_keys(verb: &Verb) -> Result<Vec<Key>> {
     let Verb::Push(push) = verb else { return Ok(Vec::new()) };
     let mut keys =
-        push.values.iter().map(|value| parse_key(&value.key)).collect::<Result<Vec<_>>>()?;
+        push.values.iter().map(|value| Key::new(&value.key)).collect::<Result<Vec<_>>>()?;
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)
 }
 
-/// Makes a call on the store. Calls about members are not among them.
+/// Makes a call on the store. Other functions make the calls about the group: barriers, commands
+/// and the status.
 pub(crate) fn make(
     store: &dyn KvStore,
     backends: &Backends,
@@ -175,7 +175,7 @@ pub(crate) fn make(
 }
 
 fn keys_in(values: &[proto::Value]) -> Result<Vec<Key>> {
-    values.iter().map(|value| parse_key(&value.key)).collect()
+    values.iter().map(|value| Key::new(&value.key)).collect()
 }
 
 fn states_in(
@@ -191,7 +191,7 @@ fn states_in(
             reason: "a state is missing".to_owned(),
         })?;
         bytes = rest;
-        states.insert(parse_key(&head.key)?, OptimizerState::from_bytes(backends, state)?);
+        states.insert(Key::new(&head.key)?, OptimizerState::from_bytes(backends, state)?);
     }
     Ok(states)
 }
@@ -213,7 +213,7 @@ fn change_settings(store: &dyn KvStore, change: proto::ChangeSettings) -> Result
         Some(Change::Compression(compression)) => {
             store.set_compression(to_compression(&compression)?)
         }
-        Some(Change::ClipGlobalNorm(clip)) => store.set_clip_global_norm(to_clip(&clip)),
+        Some(Change::ClipGlobalNorm(clip)) => store.set_clip_global_norm(clip.bound),
         None => Err(Error::invalid("a change of settings without a setting")),
     }
 }

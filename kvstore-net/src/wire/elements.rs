@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use kvstore_core::{
-    Backends, Device, Error, Result, RowSparse, Tensor, TensorSpec, Value, fallible,
+    Backends, Device, Error, Key, Result, RowSparse, Tensor, TensorSpec, Value, fallible,
 };
 
-use super::values::{parse_key, parse_spec};
+use super::values::parse_spec;
 use crate::proto;
 
 /// The most bytes of data in a frame. Larger frames would delay other calls of the connection.
@@ -99,7 +99,7 @@ impl Receiver {
                 None => spec.clone(),
                 Some(indices) => {
                     if spec.shape().rank() == 0 {
-                        let key = parse_key(&value.key)?;
+                        let key = Key::new(&value.key)?;
                         let text = format!("key `{key}`: a row-sparse value has at least one axis");
                         return Err(Error::invalid(text));
                     }

@@ -26,7 +26,12 @@ pub(crate) fn failure_of(error: &Error) -> Failure {
             (failure.requested, failure.in_use) = (*requested as u64, *in_use as u64);
             failure.limit = limit.map(|limit| limit as u64);
         }
-        Error::Updater { source, .. } => failure.message = chain_of(&**source),
+        Error::Updater { .. } => {
+            // The copy has the messages of all sources as text.
+            if let Error::Updater { source, .. } = error.duplicate() {
+                failure.message = source.to_string();
+            }
+        }
         Error::Corrupt { subject, reason } => {
             failure.subject.clone_from(subject);
             failure.message.clone_from(reason);
@@ -87,14 +92,4 @@ fn parse(failure: Failure) -> Result<Error> {
 /// Returns the error for a failure of the server that the client cannot name.
 fn server_failed(text: String) -> Error {
     Error::Transport { operation: "the server failed".to_owned(), source: text.into() }
-}
-
-fn chain_of(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

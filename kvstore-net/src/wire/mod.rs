@@ -8,7 +8,6 @@ mod values;
 pub(crate) use elements::{Elements, Receiver};
 pub(crate) use failures::{error_of, failure_of};
 pub(crate) use settings::{
-    clip_of, compression_of, hyper_parameters_of, settings_of, sparse_indices, to_clip,
-    to_compression,
+    compression_of, hyper_parameters_of, settings_of, sparse_indices, to_compression,
 };
-pub(crate) use values::{keys_of, parse_key, parse_keys, parse_spec, spec_of, value_of};
+pub(crate) use values::{keys_of, parse_keys, parse_spec, spec_of, value_of};

@@ -17,14 +17,6 @@ pub(crate) fn to_compression(message: &proto::Compression) -> Result<Option<Comp
     Compression::new(&message.name, message.threshold).map(Some)
 }
 
-pub(crate) fn clip_of(bound: Option<f64>) -> proto::Clip {
-    proto::Clip { bound }
-}
-
-pub(crate) fn to_clip(message: &proto::Clip) -> Option<f64> {
-    message.bound
-}
-
 pub(crate) fn hyper_parameters_of(parameters: &[(&str, f64)]) -> proto::HyperParameters {
     let parameters = parameters
         .iter()
@@ -38,7 +30,7 @@ pub(crate) fn settings_of(store: &dyn KvStore) -> Result<proto::Settings> {
     Ok(proto::Settings {
         optimizer,
         compression: Some(compression_of(store.compression()?)),
-        clip_global_norm: Some(clip_of(store.clip_global_norm()?)),
+        clip_global_norm: Some(proto::Clip { bound: store.clip_global_norm()? }),
     })
 }
 

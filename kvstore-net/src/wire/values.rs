@@ -23,10 +23,6 @@ pub(crate) fn parse_spec(spec: Option<&proto::Spec>) -> Result<TensorSpec> {
     Ok(TensorSpec::new(Shape::from(dims), DType::from_name(&spec.dtype)?))
 }
 
-pub(crate) fn parse_key(text: &str) -> Result<Key> {
-    Key::new(text)
-}
-
 pub(crate) fn parse_keys(texts: &[String]) -> Result<Vec<Key>> {
     fallible::try_collect(texts.iter().map(|text| Key::new(text)))
 }

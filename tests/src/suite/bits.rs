@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use kvstore::backends;
 use kvstore_core::{
     Backends, DType, Device, ErrorCode, Key, KvStore, Optimizer, Tensor, TensorSpec,
 };
@@ -44,6 +45,13 @@ pub struct Place {
     pub device: fn(u32) -> Device,
     /// Creates an empty store with a name.
     pub create: fn(&str, &Backends) -> Box<dyn KvStore>,
+}
+
+impl Place {
+    /// Returns a place on the host with the backends and threads of this process.
+    pub fn on_host(store: &'static str, create: fn(&str, &Backends) -> Box<dyn KvStore>) -> Self {
+        Self { store, num_threads: 0, backends: backends().clone(), device: Device::cpu, create }
+    }
 }
 
 /// The manner in which a program runs.
