@@ -51,12 +51,12 @@ pub use half::{bf16, f16};
 pub use ndarray::{ArrayList, NDArray};
 pub use noise::Distribution;
 pub use optimizer::{LrScheduler, Optimizer, OptimizerState, StepUnit, Warmup};
-pub use rows::{RowSparse, Value};
+pub use rows::{RowSparse, Value, check_ids};
 #[doc(hidden)]
 pub use store::scratch;
 pub use store::{
     BlockSums, CompleteSums, Description, KeyStats, KvStore, LocalStore, OnExisting, PulledValue,
-    Snapshot, Updater, WorkerGroup, check_clip, check_clipped_dtype,
+    Snapshot, Updater, WorkerGroup, check_clip, check_clipped_dtype, check_compressed,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

@@ -1,10 +1,9 @@
 //! A store of named tensors that other machines can reach: a server holds the values, and workers
 //! join and leave at any time.
 //!
-//! [`Server`] is a store behind gRPC, [`NetStore`] is a store on a server. The command `kvstore` of
-//! the crate `kvstore-cli` starts servers and shows their state. So far there is one server per
-//! store, and only Rust programs can use it. It was tested with several processes on one machine,
-//! but not between machines.
+//! [`Server`] is a store behind gRPC, [`NetStore`] is a store on servers. The command `kvstore` of
+//! the crate `kvstore-cli` starts servers and shows their state. It was tested with several
+//! processes on one machine, but not between machines.
 //!
 //! # What is guaranteed
 //!
@@ -19,6 +18,17 @@
 //! - `barrier` waits for all live workers.
 //! - Updaters run in the process of the server. Their errors reach the worker whose push caused
 //!   them.
+//!
+//! # Several servers
+//!
+//! - The name of a key decides which server has it: its home. The rows of large values are divided
+//!   among all servers.
+//! - Results have the bits of one server. Layer-wise optimizers need complete values: set them
+//!   before `init`.
+//! - A push is one step on each of its servers. If a server fails during a call, the error says how
+//!   many others have made their part. An `init` that fails leaves no key.
+//! - A snapshot is taken on each server, at slightly different moments if workers push meanwhile.
+//! - The first server keeps ranks and barriers. All members need the same list of servers.
 //!
 //! # Members
 //!
@@ -38,6 +48,7 @@
 //!
 //! - Compression is computed on the server, so values travel uncompressed, and the workers share
 //!   the residuals.
+//! - `clip_global_norm` needs one server.
 //! - `restore` replaces the contents of the server, so one worker should call it.
 //! - The server trusts the sizes in messages, up to its memory limit.
 //! - Connections are neither authenticated nor encrypted.

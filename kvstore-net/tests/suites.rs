@@ -25,9 +25,17 @@ use proptest::prelude::*;
 
 /// Starts a server in this process and returns its only worker.
 fn net_store(name: &str) -> NetStore {
+    net_store_on(1, name)
+}
+
+/// Starts servers in this process and returns their only worker. Values of more than 8 bytes are
+/// divided among several servers.
+fn net_store_on(num_servers: usize, name: &str) -> NetStore {
     let options = ServerOptions::new("127.0.0.1:0").store(name);
-    let server = Arc::new(Server::start(backends(), &options).unwrap());
-    NetStore::connect_to(backends(), &server, &NetStoreOptions::new("")).unwrap()
+    let start = |_| Arc::new(Server::start(backends(), &options).unwrap());
+    let servers: Vec<_> = (0..num_servers).map(start).collect();
+    let options = NetStoreOptions::new("").divide_above(8);
+    NetStore::connect_to(backends(), &servers, &options).unwrap()
 }
 
 fn store(name: &str) -> Store {

@@ -7,9 +7,9 @@ mod row_sparse;
 mod sum;
 mod value;
 
-pub use row_sparse::RowSparse;
+pub use row_sparse::{RowSparse, check_ids};
 pub use value::Value;
 
 pub(crate) use plan::RowPlan;
-pub(crate) use row_sparse::{check_ids, row_len};
+pub(crate) use row_sparse::row_len;
 pub(crate) use sum::RowSum;

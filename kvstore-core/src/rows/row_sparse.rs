@@ -228,12 +228,12 @@ pub(super) fn check(what: &str, shape: &Shape, indices: &[i64], rows: &Tensor) -
     Err(Error::operand_mismatch(&subject, &expected, rows.spec()))
 }
 
-/// Checks that all row indices are valid for a shape.
+/// Checks that all row indices are valid for a shape. `what` is the subject of the error.
 ///
 /// # Errors
 /// - [`Error::InvalidArgument`] if the shape has no axes.
 /// - [`Error::InvalidArgument`] if an index is negative or too large.
-pub(crate) fn check_ids(what: &str, shape: &Shape, ids: &[i64]) -> Result<()> {
+pub fn check_ids(what: &str, shape: &Shape, ids: &[i64]) -> Result<()> {
     let Some(&num_rows) = shape.dims().first() else {
         return Err(Error::invalid(format!("{what}: shape {shape} has no rows")));
     };

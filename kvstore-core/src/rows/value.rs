@@ -1,7 +1,10 @@
 //! [`Value`]: a dense or row-sparse tensor, as stores accept and keep it.
 
+use std::ops::Range;
+
 use super::row_sparse::{RowSparse, row_len};
 use crate::backend::registry::Backends;
+use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{Device, Error, Result, TensorSpec};
 
@@ -50,6 +53,67 @@ impl Value {
             Self::Dense(tensor) => Ok(tensor.clone()),
             Self::Rows(rows) => rows.to_dense(),
         }
+    }
+
+    /// Returns some rows as a value of their own, which shares the elements. A row-sparse value
+    /// stays row-sparse.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) if the rows are not within the
+    ///   value.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    pub fn slice_rows(&self, rows: Range<usize>) -> Result<Self> {
+        let shape = self.spec().shape();
+        if rows.start > rows.end || rows.end > shape.num_rows() {
+            let text = format!("rows {} to {} are not within {shape}", rows.start, rows.end);
+            return Err(Error::invalid(text));
+        }
+        let sliced = shape.with_num_rows(rows.len());
+        let row_len = row_len(shape);
+        let Self::Rows(value) = self else {
+            return Ok(Self::Dense(self.memory().view(rows.start * row_len, sliced)?));
+        };
+        let position_of = |row: usize| {
+            value.indices().partition_point(|index| usize::try_from(*index).is_ok_and(|i| i < row))
+        };
+        let (first, end) = (position_of(rows.start), position_of(rows.end));
+        let mut indices = fallible::copied(value.indices().get(first..end).unwrap_or_default())?;
+        let start = i64::try_from(rows.start).unwrap_or(i64::MAX);
+        for index in &mut indices {
+            *index -= start;
+        }
+        let elements = value.rows().view(first * row_len, sliced.with_num_rows(indices.len()))?;
+        RowSparse::new(sliced, indices, elements).map(Self::Rows)
+    }
+
+    /// Returns the value with the rows of all parts, in order: the inverse of
+    /// [`Value::slice_rows`]. It is dense if a part is.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are no parts.
+    /// - [`Error::SpecMismatch`](crate::Error::SpecMismatch) if the parts differ in more than the
+    ///   number of rows.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    pub fn concatenate(parts: &[Self]) -> Result<Self> {
+        if let [only] = parts {
+            return Ok(only.clone());
+        }
+        if parts.iter().any(|part| part.rows().is_none()) {
+            let parts = fallible::try_collect(parts.iter().map(Self::to_dense))?;
+            return Tensor::concatenate(&parts, 0).map(Self::Dense);
+        }
+        let mut indices: Vec<i64> = Vec::new();
+        let (mut elements, mut num_rows) = (fallible::with_capacity(parts.len())?, 0);
+        for part in parts.iter().filter_map(Self::rows) {
+            let first = i64::try_from(num_rows).unwrap_or(i64::MAX);
+            fallible::reserve(&mut indices, part.num_rows())?;
+            indices.extend(part.indices().iter().map(|index| first + index));
+            elements.push(part.rows().clone());
+            num_rows += part.shape().num_rows();
+        }
+        let elements = Tensor::concatenate(&elements, 0)?;
+        let shape = elements.shape().with_num_rows(num_rows);
+        RowSparse::new(shape, indices, elements).map(Self::Rows)
     }
 
     /// Returns the stored elements: all elements, or only the rows of a row-sparse value.
@@ -153,5 +217,43 @@ impl From<&Tensor> for Value {
 impl From<&RowSparse> for Value {
     fn from(rows: &RowSparse) -> Self {
         Self::Rows(rows.clone())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::cpu::CpuBackend;
+
+    /// Checks all cuts of a dense value and of row-sparse values with all sets of rows.
+    fn check_cuts(num_rows: usize, row_len: usize) {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        let tensor = |num_rows: usize| {
+            let elements: Vec<f32> = (1_u8..).map(f32::from).take(num_rows * row_len).collect();
+            Tensor::from_slice(&backends, Device::cpu(0), [num_rows, row_len], &elements).unwrap()
+        };
+        let mut values = vec![Value::Dense(tensor(num_rows))];
+        for stored in 0..1 << num_rows {
+            let is_stored = |row: &i64| stored >> row & 1 == 1;
+            let indices: Vec<i64> = (0..).take(num_rows).filter(is_stored).collect();
+            let rows = tensor(indices.len());
+            values.push(RowSparse::new([num_rows, row_len], indices, rows).unwrap().into());
+        }
+        for (value, cut) in
+            values.iter().flat_map(|value| (0..=num_rows).map(move |cut| (value, cut)))
+        {
+            let parts = [0..cut, cut..num_rows].map(|rows| value.slice_rows(rows).unwrap());
+            assert!(parts.iter().all(|part| part.rows().is_some() == value.rows().is_some()));
+            assert!(Value::concatenate(&parts).unwrap().is_identical(value).unwrap());
+            assert!(value.slice_rows(0..num_rows + 1).is_err());
+        }
+    }
+
+    #[test]
+    fn slices_of_rows_add_up_to_the_value() {
+        for (num_rows, row_len) in (1..6).flat_map(|rows| [1, 3].map(|len| (rows, len))) {
+            check_cuts(num_rows, row_len);
+        }
     }
 }

@@ -33,6 +33,7 @@ pub use updater::Updater;
 
 pub use norms::{BlockSums, CompleteSums, check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
+pub use push::check_compressed;
 pub(crate) use snapshot::{SavedPolicy, SavedSettings};
 pub(crate) use table::{KeyCopy, Progress};
 

@@ -23,7 +23,7 @@ use crate::fallible;
 use crate::optimizer::{Optimizer, Pending};
 use crate::rows::{RowPlan, RowSparse, Value};
 use crate::tensor::Tensor;
-use crate::types::{Device, Error, Result};
+use crate::types::{Device, Error, Key, Result};
 
 /// The position of one value in the call, and its key.
 #[derive(Clone, Copy, Debug)]
@@ -145,20 +145,10 @@ impl<'a> KeyPush<'a> {
     /// Checks that the values can be compressed.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if the dtype is an integer dtype or cannot represent the
-    ///   threshold.
-    /// - [`Error::InvalidArgument`] if a value is row-sparse.
+    /// - The errors of [`check_compressed`].
     pub(crate) fn check_compression(&self, compression: &Compression) -> Result<()> {
         let key = self.entry.key();
-        let checked = compression.of(self.entry.spec().dtype());
-        checked.map_err(|error| Error::invalid(format!("key `{key}`: {error}")))?;
-        if self.values().all(|value| value.rows().is_none()) {
-            return Ok(());
-        }
-        Err(Error::invalid(format!(
-            "key `{key}`: row-sparse values cannot be compressed: push dense values or turn \
-             compression off"
-        )))
+        self.values().try_for_each(|value| check_compressed(key, value, compression))
     }
 
     fn tensor_list(&self) -> Result<Vec<&'a Tensor>> {
@@ -561,6 +551,23 @@ impl<'a> Push<'a> {
         self.keys.iter_mut().for_each(KeyPush::settle);
         scratch.put_back_keys(self.keys);
     }
+}
+
+/// Checks that a value of a key can be compressed.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the dtype is an integer dtype or cannot represent the threshold.
+/// - [`Error::InvalidArgument`] if the value is row-sparse.
+pub fn check_compressed(key: &Key, value: &Value, compression: &Compression) -> Result<()> {
+    let checked = compression.of(value.spec().dtype());
+    checked.map_err(|error| Error::invalid(format!("key `{key}`: {error}")))?;
+    if value.rows().is_none() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "key `{key}`: row-sparse values cannot be compressed: push dense values or turn \
+         compression off"
+    )))
 }
 
 /// Removes the first `count` spans from `rest` and returns them.

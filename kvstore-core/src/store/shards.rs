@@ -2,6 +2,7 @@
 //! in a second store.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::policy::{ActiveOptimizer, Policy, RunId};
@@ -91,6 +92,81 @@ impl Snapshot {
         Ok(Self::new(self.store_name(), settings, copies))
     }
 
+    /// Returns the snapshot of a store that holds some rows of each key. `rows` returns the rows of
+    /// a key, with `None` for all of them. Keys for which it returns `None` are left out. The
+    /// settings and residuals stay.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the rows are not within the value.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    pub fn slice_rows(&self, rows: impl Fn(&Key) -> Option<Option<Range<usize>>>) -> Result<Self> {
+        let mut copies = Vec::new();
+        for copy in self.copies() {
+            let copy = match rows(&copy.key) {
+                None => continue,
+                Some(None) => Arc::clone(copy),
+                Some(Some(rows)) => self.sliced(copy, &rows)?,
+            };
+            fallible::push(&mut copies, copy)?;
+        }
+        Ok(Self::new(self.store_name(), self.settings().clone(), copies))
+    }
+
+    fn sliced(&self, copy: &KeyCopy, rows: &Range<usize>) -> Result<Arc<KeyCopy>> {
+        let value = copy.value.slice_rows(rows.clone())?;
+        let value = match value {
+            Value::Dense(value) => Value::Dense(value.compact()?),
+            Value::Rows(_) => value,
+        };
+        let first = rows.start * row_len(value.spec().shape());
+        let state = match (self.optimizer(), self.state_of(copy)) {
+            (Some(optimizer), Some(state)) => Some(state.part(optimizer, first, value.spec())?),
+            _ => None,
+        };
+        let residuals = copy
+            .progress
+            .residuals
+            .iter()
+            .map(|residual| residual.view(first, value.spec().shape().clone())?.compact());
+        let residuals = fallible::try_collect(residuals)?;
+        let run = if state.is_some() { copy.progress.run } else { RunId::default() };
+        let progress = Progress { run, state: state.unwrap_or_default(), residuals };
+        let (key, num_pushes) = (copy.key.clone(), copy.num_pushes);
+        Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
+    }
+
+    /// Returns the snapshot of a store that has the rows of several stores: the inverse of
+    /// [`Snapshot::slice_rows`]. `keys` has each key with the indices of the snapshots that have
+    /// its rows, in order. The settings are those of the first snapshot.
+    ///
+    /// # Errors
+    /// - [`Error::KeyNotFound`] if one of these snapshots does not have the key.
+    /// - [`Error::InvalidArgument`] if there is no snapshot, or the states of a key do not add up
+    ///   to its value.
+    /// - [`Error::SpecMismatch`] if the parts of a key differ in more than the number of rows.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    pub fn concatenate(snapshots: &[Self], keys: &[(Key, Vec<usize>)]) -> Result<Self> {
+        let first = snapshots.first().ok_or_else(|| Error::invalid("no snapshots to join"))?;
+        // The states of the parts belong to different runs of one optimizer.
+        let running = first.optimizer().cloned().map(ActiveOptimizer::begin);
+        let mut copies = fallible::with_capacity(keys.len())?;
+        for (key, places) in keys {
+            let parts = places.iter().map(|place| {
+                let snapshot = snapshots.get(*place);
+                let found = snapshot.and_then(|snapshot| Some((snapshot, snapshot.copy(key)?)));
+                found.ok_or_else(|| Error::KeyNotFound { key: key.clone() })
+            });
+            let parts = fallible::try_collect(parts)?;
+            copies.push(Arc::new(joined(key, &parts, running.as_ref())?));
+        }
+        let policy = match running {
+            Some(running) => SavedPolicy::Known(Policy::Optimizer(running)),
+            None => first.policy().clone(),
+        };
+        let settings = SavedSettings { policy, ..first.settings().clone() };
+        Ok(Self::new(first.store_name(), settings, copies))
+    }
+
     /// Returns the snapshot without its settings and states, like the snapshot of a store with the
     /// same values and no optimizer.
     ///
@@ -170,4 +246,33 @@ impl Snapshot {
     pub fn has_updater(&self) -> bool {
         matches!(self.policy(), SavedPolicy::SomeUpdater | SavedPolicy::Known(Policy::Updater(_)))
     }
+}
+
+/// Returns the copy of a key, joined from those of its parts.
+fn joined(
+    key: &Key,
+    parts: &[(&Snapshot, &KeyCopy)],
+    running: Option<&ActiveOptimizer>,
+) -> Result<KeyCopy> {
+    let values = fallible::collect(parts.iter().map(|(_, copy)| copy.value.clone()))?;
+    let value = Value::concatenate(&values)?;
+    let mut progress = Progress::default();
+    let states = parts.iter().filter_map(|(snapshot, copy)| snapshot.state_of(copy));
+    let states = fallible::gather(states.cloned())?;
+    if let Some(running) = running.filter(|_| !states.is_empty()) {
+        progress.run = running.run;
+        progress.state = OptimizerState::joined(&running.optimizer, value.spec(), &states)?;
+    }
+    let num_residuals = parts.iter().map(|(_, copy)| copy.progress.residuals.len()).min();
+    for index in 0..num_residuals.unwrap_or_default() {
+        let pieces = parts.iter().filter_map(|(_, copy)| copy.progress.residuals.get(index));
+        let residual = match fallible::gather(pieces.cloned())?.as_slice() {
+            // Scalars have no rows.
+            [only] => only.clone(),
+            pieces => Tensor::concatenate(pieces, 0)?,
+        };
+        fallible::push(&mut progress.residuals, residual)?;
+    }
+    let num_pushes = parts.first().map_or(0, |(_, copy)| copy.num_pushes);
+    Ok(KeyCopy { key: key.clone(), value, progress, num_pushes })
 }

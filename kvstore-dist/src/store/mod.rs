@@ -22,7 +22,7 @@ use kvstore_core::key::check_lengths;
 use kvstore_core::{
     Backends, Compression, Description, Error, Key, KeyStats, KvStore, LocalStore, OnExisting,
     Optimizer, OptimizerState, PulledValue, Result, RowSparse, Snapshot, Tensor, Updater, Value,
-    WorkerGroup, check_clip, check_clipped_dtype,
+    WorkerGroup, check_clip, check_clipped_dtype, check_compressed,
 };
 
 use self::call::{Operation, SharedSnapshot, SnapshotSlot};
@@ -176,13 +176,8 @@ impl DistStore {
             if config.clip_global_norm.is_some() {
                 check_clipped_dtype(key, dtype)?;
             }
-            let Some(compression) = config.compression else { continue };
-            let invalid = |error: Error| Error::InvalidArgument(format!("key `{key}`: {error}"));
-            compression.of(dtype).map_err(invalid)?;
-            if value.rows().is_some() {
-                let text = "row-sparse values cannot be compressed: push dense values or turn \
-                            compression off";
-                return Err(invalid(Error::InvalidArgument(text.to_owned())));
+            if let Some(compression) = &config.compression {
+                check_compressed(key, value, compression)?;
             }
         }
         Ok(())

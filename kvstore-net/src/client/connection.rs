@@ -86,12 +86,31 @@ pub(super) struct Call {
     pub(super) what: String,
 }
 
+impl Call {
+    /// Returns a call that changes nothing.
+    pub(super) fn read(verb: Verb, what: String) -> Self {
+        Self { verb, elements: Elements::default(), changes: false, what }
+    }
+
+    /// Returns a call that changes something, without data.
+    pub(super) fn write(verb: Verb, what: String) -> Self {
+        Self { changes: true, ..Self::read(verb, what) }
+    }
+}
+
 /// The reply to a call, with its data.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) reply: proto::Reply,
     pub(super) values: Vec<Value>,
     pub(super) bytes: Vec<u8>,
+}
+
+impl Answer {
+    /// Returns whether the server has not made the call, because a key is in another layout.
+    pub(super) fn is_moved(&self) -> bool {
+        self.reply.failure.as_ref().is_some_and(|failure| failure.moved)
+    }
 }
 
 /// The end of an attempt.
@@ -149,6 +168,11 @@ impl Connection {
         let deadline = connection.deadline();
         connection.joined(deadline).await?;
         Ok(connection)
+    }
+
+    /// Returns the address of the server, as the caller has given it.
+    pub(super) fn server(&self) -> &str {
+        &self.target.server
     }
 
     /// Returns the newest membership, if there is one at the moment.
@@ -430,7 +454,7 @@ async fn receive(
     let ended = || Status::unavailable("the reply ended early");
     let first = replies.message().await?.ok_or_else(ended)?;
     let mut reply = first.reply.ok_or_else(|| Status::internal("a reply without its head"))?;
-    if let Some(failure) = reply.failure.take() {
+    if let Some(failure) = reply.failure.take_if(|failure| !failure.moved) {
         return Ok(Err(error_of(failure)));
     }
     // A file is not a value: its length is known, but not its contents.

@@ -21,6 +21,8 @@ pub(super) const LEAVE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) server: String,
+    /// The position of the server in the list of servers, and the length of the list.
+    pub(super) place: (u32, u32),
     pub(super) name: String,
     /// A random number that identifies this store in this process.
     pub(super) process: u64,
@@ -136,6 +138,8 @@ impl Membership {
             name: self.target.name.clone(),
             process: self.target.process,
             is_reader: self.target.is_reader,
+            server: self.target.place.0,
+            num_servers: self.target.place.1,
         };
         // The channel is empty, so this does not wait.
         let _ = sender.try_send(to_server(member_message::Content::Join(join)));

@@ -1,12 +1,16 @@
-//! [`NetStore`]: a store on a server that this process reaches over the network.
+//! [`NetStore`]: a store on servers that this process reaches over the network.
 
 mod connection;
 mod failures;
+mod group;
 mod membership;
 mod options;
+mod servers;
+mod sharded;
 mod status;
 mod store;
 
+pub use group::GroupMember;
 pub use options::NetStoreOptions;
 pub use status::ServerStatus;
-pub use store::{GroupMember, NetStore};
+pub use store::NetStore;

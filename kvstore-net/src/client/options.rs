@@ -7,25 +7,37 @@ use crate::rules::Role;
 /// How long a call waits by default.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How a process joins the group of a server.
+/// Larger values are divided by default: MXNet divides arrays of a million elements.
+const DIVIDE_ABOVE: usize = 4 << 20;
+
+/// How a process joins a group.
 #[derive(Clone, Debug)]
 pub struct NetStoreOptions {
-    pub(super) server: String,
+    pub(super) servers: Vec<String>,
     pub(super) name: Option<String>,
     pub(super) role: Role,
     pub(super) timeout: Duration,
     pub(super) staleness: Option<u64>,
+    pub(super) divide_above: usize,
 }
 
 impl NetStoreOptions {
     /// Returns the options for the server at this address, such as `10.0.0.1:9191`.
     pub fn new(server: impl Into<String>) -> Self {
+        Self::of_servers([server])
+    }
+
+    /// Returns the options for the servers at these addresses. All members of a group need the same
+    /// list in the same order. A key is on one of the servers, and its name decides which. The rows
+    /// of large values are divided among all servers.
+    pub fn of_servers(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
-            server: server.into(),
+            servers: servers.into_iter().map(Into::into).collect(),
             name: None,
             role: Role::Worker,
             timeout: TIMEOUT,
             staleness: None,
+            divide_above: DIVIDE_ABOVE,
         }
     }
 
@@ -48,6 +60,15 @@ impl NetStoreOptions {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Sets the number of bytes above which the rows of a value are divided among the servers,
+    /// 4 MiB by default. A layer-wise optimizer must be set before `init`, because it needs complete
+    /// values.
+    #[must_use]
+    pub fn divide_above(mut self, num_bytes: usize) -> Self {
+        self.divide_above = num_bytes;
         self
     }
 

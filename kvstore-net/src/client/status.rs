@@ -5,7 +5,7 @@ use std::time::Duration;
 use kvstore_core::{Error, Result};
 use tonic::transport::Endpoint;
 
-use super::store::{GroupMember, members_of};
+use super::group::{GroupMember, members_of};
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;

@@ -1,5 +1,5 @@
-//! The rules of a server, without I/O, threads or clocks: who is a member, which call is a
-//! repetition, and which pull must wait.
+//! The rules of a group, without I/O, threads or clocks: who is a member, which call is a
+//! repetition, which pull must wait, and which server has a key.
 //!
 //! The caller passes the time, as the duration since any fixed moment. So tests can try every order
 //! of events.
@@ -8,6 +8,7 @@ mod backoff;
 mod calls;
 mod clocks;
 mod members;
+pub mod placement;
 
 pub use backoff::Backoff;
 pub use calls::{Begun, Calls};

@@ -2,22 +2,24 @@
 
 mod group;
 mod local_stores;
+mod records;
 mod service;
 mod verbs;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Error, KvStore, LocalStore, Result};
+use kvstore_core::{Backends, Error, LocalStore, Result};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
 use self::group::Group;
+use self::records::Holder;
 use self::service::Service;
 use crate::proto::store_server::StoreServer;
 use crate::runtime;
@@ -171,8 +173,8 @@ impl Server {
         let commands = Commands::default();
         let service = Service {
             group: Arc::clone(&group),
-            store: Arc::clone(&store) as Arc<dyn KvStore>,
-            backends: backends.clone(),
+            holder: Arc::new(Holder::new(Arc::clone(&store), backends.clone(), run)),
+            place: Arc::new(OnceLock::new()),
             commands: commands.clone(),
             run,
             lease: options.lease,

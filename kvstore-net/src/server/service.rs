@@ -2,10 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kvstore_core::{Backends, Error, KvStore, Result as StoreResult, fallible, panic_text};
+use kvstore_core::{Error, Result as StoreResult, fallible, panic_text};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::Commands;
 use super::group::{Caller, Group, Running};
+use super::records::Holder;
 use super::verbs::{self, Answer, Payload};
 use crate::proto::request::Verb;
 use crate::proto::{self, member_message, server_message};
@@ -31,9 +32,10 @@ const LONGEST: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) group: Arc<Group>,
-    pub(crate) store: Arc<dyn KvStore>,
-    pub(crate) backends: Backends,
+    pub(crate) holder: Arc<Holder>,
     pub(crate) commands: Commands,
+    /// The place of this server in the members' lists of servers, and the lengths of the lists.
+    pub(crate) place: Arc<OnceLock<(u32, u32)>>,
     /// Identifies this run of the server.
     pub(crate) run: u64,
     pub(crate) lease: Duration,
@@ -66,7 +68,7 @@ impl proto::store_server::Store for Service {
             incarnation: joined.incarnation,
             rank: joined.rank,
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
-            store: self.store.name().to_owned(),
+            store: self.holder.store().name().to_owned(),
             barrier_round,
         };
         let stream = MemberStream { service: self.clone(), name: join.name, joined, sender };
@@ -110,9 +112,33 @@ impl Service {
         if *self.end.borrow() {
             return Err(Status::unavailable("the server is ending"));
         }
+        self.check_place((join.server, join.num_servers))?;
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
         let deadline = Instant::now() + self.lease.min(LONGEST);
         self.group.join(&join.name, join.process, role, deadline).await
+    }
+
+    /// Checks that all members have this server at the same place of their lists of servers.
+    fn check_place(&self, (server, num_servers): (u32, u32)) -> Result<(), Status> {
+        if server >= num_servers {
+            let text = format!("server {server} of {num_servers}: expected a smaller number");
+            return Err(Status::invalid_argument(text));
+        }
+        let expected = self.place.get_or_init(|| (server, num_servers));
+        if *expected != (server, num_servers) {
+            return Err(Status::invalid_argument(format!(
+                "servers: for the first member, this server was number {} of {}, for this one it \
+                 is number {} of {}: all members need the same list in the same order",
+                expected.0 + 1,
+                expected.1,
+                server + 1,
+                num_servers
+            )));
+        }
+        if num_servers > 1 {
+            self.holder.use_layouts();
+        }
+        Ok(())
     }
 
     /// Makes a call. Errors of the store are part of the answer.
@@ -191,7 +217,7 @@ impl Service {
             }
             return Ok(Ok(Payload::Bytes(bytes)));
         }
-        let mut receiver = Receiver::new(&self.backends, verbs::values_in(verb))?;
+        let mut receiver = Receiver::new(self.holder.backends(), verbs::values_in(verb))?;
         receiver.take(first)?;
         while receiver.is_waiting() {
             match frames.message().await {
@@ -220,7 +246,7 @@ impl Service {
             let keys = parse_keys(keys)?;
             self.group.wait_for_workers(&caller.name, &keys, staleness, deadline).await?;
         }
-        self.blocking(|| verbs::make(&*self.store, &self.backends, verb, payload)).await
+        self.blocking(|| self.holder.make(verb, payload)).await
     }
 
     /// Makes a call that changes the store or the group, and records its outcome.
@@ -247,15 +273,20 @@ impl Service {
                 if let Verb::Remove(keys) = &verb {
                     removed = parse_keys(&keys.keys).unwrap_or_default();
                 }
-                let make = || verbs::make(&*self.store, &self.backends, verb, payload);
+                let make = || self.holder.make(verb, payload);
                 self.blocking(make).await.and_then(|answer| {
                     pushed = keys?;
                     Ok(answer)
                 })
             }
         };
-        let outcome = result.as_ref().err().map(failure_of);
-        if outcome.is_none() && !removed.is_empty() {
+        let outcome = match &result {
+            Ok(answer) => answer.reply.failure.clone(),
+            Err(error) => Some(failure_of(error)),
+        };
+        if outcome.is_some() {
+            pushed.clear();
+        } else if !removed.is_empty() {
             self.group.remove_keys(&removed);
         }
         running.finish(outcome, &pushed);
@@ -276,7 +307,7 @@ impl Service {
 
     fn status(&self) -> StoreResult<Answer> {
         let (members, num_dead) = self.group.members();
-        let keys = self.store.stats()?;
+        let keys = self.holder.store().stats()?;
         let found = proto::Status {
             members: members.members,
             num_dead: num_dead as u64,
@@ -285,7 +316,7 @@ impl Service {
             num_pushes: keys.iter().map(|key| key.num_pushes).sum(),
             uptime_ms: u64::try_from(self.group.now().as_millis()).unwrap_or(u64::MAX),
             server_run: self.run,
-            store: self.store.name().to_owned(),
+            store: self.holder.store().name().to_owned(),
         };
         let reply = proto::Reply { status: Some(found), ..Default::default() };
         Ok(Answer { reply, ..Default::default() })

@@ -20,6 +20,13 @@ pub(crate) struct Answer {
     pub(crate) elements: Elements,
 }
 
+impl Answer {
+    /// Returns an answer without elements.
+    pub(crate) fn of(reply: proto::Reply) -> Self {
+        Self { reply, elements: Elements::default() }
+    }
+}
+
 /// The data of a request.
 #[derive(Debug)]
 pub(crate) enum Payload {
@@ -39,7 +46,7 @@ pub(crate) fn values_in(verb: &Verb) -> &[proto::Value] {
 /// Returns the length of the file that a request contains.
 pub(crate) fn blob_in(verb: &Verb) -> Option<u64> {
     match verb {
-        Verb::Rollback(blob) => Some(blob.num_bytes),
+        Verb::Rollback(rollback) => Some(rollback.num_bytes),
         Verb::SetStates(states) => {
             let lens = states.states.iter().map(|state| state.num_bytes);
             Some(lens.fold(0, u64::saturating_add))
@@ -68,6 +75,7 @@ pub(crate) fn changes(verb: &Verb) -> bool {
         | Verb::Settings(_)
         | Verb::Snapshot(_)
         | Verb::Versions(_)
+        | Verb::Reserve(_)
         | Verb::Status(_) => false,
     }
 }
@@ -165,13 +173,23 @@ pub(crate) fn make(
             answer.reply.blob = Some(proto::Blob { num_bytes: bytes.len() as u64 });
             answer.elements.push_bytes(Bytes::from(bytes));
         }
-        (Verb::Barrier(_) | Verb::Command(_) | Verb::Status(_), _)
+        (Verb::Barrier(_) | Verb::Command(_) | Verb::Status(_) | Verb::Reserve(_), _)
         | (Verb::Init(_) | Verb::Push(_), Payload::Bytes(_))
         | (Verb::Rollback(_) | Verb::SetStates(_), Payload::Values(_)) => {
-            return Err(Error::Internal("a request with the wrong data".to_owned()));
+            return Err(wrong_payload());
         }
     }
     Ok(answer)
+}
+
+/// The error for a request whose data are of the wrong kind.
+pub(crate) fn wrong_payload() -> Error {
+    Error::Internal("a request with the wrong data".to_owned())
+}
+
+/// Returns the keys of a request.
+pub(crate) fn parse(keys: &proto::Keys) -> Result<Vec<Key>> {
+    parse_keys(&keys.keys)
 }
 
 fn keys_in(values: &[proto::Value]) -> Result<Vec<Key>> {
@@ -226,5 +244,6 @@ fn stats_of(stats: &kvstore_core::KeyStats) -> proto::KeyStats {
         value_bytes: stats.value_bytes as u64,
         num_pushes: stats.num_pushes,
         state_bytes: stats.state_bytes as u64,
+        placement: None,
     }
 }

@@ -1,0 +1,97 @@
+//! The group of a [`NetStore`]: members, ranks and barriers, which the first server keeps.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kvstore_core::{Result, WorkerGroup};
+
+use super::connection::Call;
+use super::servers::missing;
+use super::store::NetStore;
+use crate::proto;
+use crate::proto::request::Verb;
+use crate::runtime;
+use crate::wire::Elements;
+
+/// A live member of the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMember {
+    /// The name of the member.
+    pub name: String,
+    /// Its rank among the members of its role, from 0. A name keeps its rank until it leaves.
+    pub rank: u64,
+    /// Whether it never pushes.
+    pub is_reader: bool,
+}
+
+impl NetStore {
+    /// Returns the membership at the first server, and waits for it if the connection is lost.
+    fn joined(&self) -> Result<proto::JoinReply> {
+        let first = Arc::clone(self.servers.first());
+        runtime::wait(async move { first.joined(first.deadline()).await })?
+    }
+}
+
+impl WorkerGroup for NetStore {
+    fn rank(&self) -> Result<usize> {
+        Ok(usize::try_from(self.joined()?.rank).unwrap_or(usize::MAX))
+    }
+
+    fn num_workers(&self) -> Result<usize> {
+        Ok(self.members().iter().filter(|member| !member.is_reader).count())
+    }
+
+    fn barrier(&self) -> Result<()> {
+        let round = self.servers.first().next_barrier(&self.joined()?);
+        let verb = Verb::Barrier(proto::Barrier { round });
+        self.servers.reject_inside_updater("barrier")?;
+        self.servers.call(Call::write(verb, "barrier".to_owned()))?;
+        self.servers.first().pass_barrier(round);
+        Ok(())
+    }
+
+    fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
+        self.waits_at_exit.store(wait, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn num_dead_node(&self, node_id: i32) -> Result<usize> {
+        const WORKERS: i32 = 4;
+        if node_id & WORKERS == 0 {
+            return Ok(0);
+        }
+        let answer = self.read(Verb::Status(proto::Empty {}), "status")?;
+        let status = answer.reply.status.ok_or_else(|| missing("status"))?;
+        Ok(usize::try_from(status.num_dead).unwrap_or(usize::MAX))
+    }
+
+    fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
+        let command = proto::Command { head, body: body.to_owned() };
+        self.write(Verb::Command(command), Elements::default(), "command".to_owned())
+    }
+}
+
+impl Drop for NetStore {
+    fn drop(&mut self) {
+        if self.servers.is_inherited() {
+            return;
+        }
+        if self.waits_at_exit.load(Ordering::Relaxed)
+            && let Err(error) = self.barrier()
+        {
+            tracing::warn!(error = error.chain(), "the barrier before the exit failed");
+        }
+        if self.servers.left().is_err() {
+            self.servers.leave();
+        }
+    }
+}
+
+pub(super) fn members_of(members: &[proto::Member]) -> Vec<GroupMember> {
+    let members = members.iter().map(|member| GroupMember {
+        name: member.name.clone(),
+        rank: member.rank,
+        is_reader: member.is_reader,
+    });
+    members.collect()
+}

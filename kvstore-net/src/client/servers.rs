@@ -1,0 +1,174 @@
+//! [`Servers`]: the connections of a store to the servers of its group.
+
+use std::sync::Arc;
+
+use kvstore_core::process::Origin;
+use kvstore_core::{Backends, Error, Result};
+
+use super::connection::{Answer, Call, Connection};
+use super::membership::Target;
+use crate::proto;
+use crate::proto::request::Verb;
+use crate::runtime;
+use crate::server::store_in_this_process;
+
+/// The connections of a store to all servers of its group, in the order of the list of servers.
+#[derive(Debug)]
+pub(super) struct Servers {
+    backends: Backends,
+    /// The connection to the first server, which keeps ranks, barriers and layouts.
+    first: Arc<Connection>,
+    all: Vec<Arc<Connection>>,
+    /// The process that has the threads of the connections.
+    process: Origin,
+}
+
+impl Servers {
+    /// Joins the group at each server.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the list is empty or has a server twice.
+    /// - The errors of [`Connection::open`].
+    pub(super) fn connect(backends: &Backends, targets: Vec<Target>) -> Result<Self> {
+        let mut all: Vec<Arc<Connection>> = Vec::new();
+        for target in targets {
+            if all.iter().any(|known| known.server() == target.server) {
+                let server = target.server;
+                return Err(Error::invalid(format!("servers: `{server}` is in the list twice")));
+            }
+            // One after the other, so that two processes with one name meet at the first server.
+            all.push(runtime::wait(Connection::open(target))??);
+        }
+        let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
+        let first = all.first().cloned().ok_or_else(none)?;
+        Ok(Self { backends: backends.clone(), first, all, process: Origin::current() })
+    }
+
+    pub(super) fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    pub(super) fn first(&self) -> &Arc<Connection> {
+        &self.first
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns whether the connections belong to a parent of this process.
+    pub(super) fn is_inherited(&self) -> bool {
+        self.process.is_inherited()
+    }
+
+    /// Makes a call on the first server.
+    pub(super) fn call(&self, call: Call) -> Result<Answer> {
+        self.check_process()?;
+        let connection = Arc::clone(&self.first);
+        runtime::wait(connection.call(self.backends.clone(), call))?
+    }
+
+    /// Makes calls on several servers at the same time. Each call has the index of its server.
+    /// Returns their answers in the same order.
+    pub(super) fn call_each(
+        &self,
+        calls: impl IntoIterator<Item = (usize, Call)>,
+    ) -> Result<Vec<Result<Answer>>> {
+        self.check_process()?;
+        let runtime = runtime::handle()?;
+        let tasks = calls.into_iter().filter_map(|(server, call)| {
+            let connection = Arc::clone(self.all.get(server)?);
+            Some(runtime.spawn(connection.call(self.backends.clone(), call)))
+        });
+        let tasks: Vec<_> = tasks.collect();
+        runtime::wait(async move {
+            let mut answers = Vec::new();
+            for task in tasks {
+                let ended = |_| Err(Error::Internal("a task of the network has ended".to_owned()));
+                answers.push(task.await.unwrap_or_else(ended));
+            }
+            answers
+        })
+    }
+
+    /// Makes the same call on every server. Returns the answers in the order of the servers.
+    ///
+    /// # Errors
+    /// - The error of the first server that fails. If other servers have changed something, the
+    ///   error says so.
+    pub(super) fn call_all(&self, call: &Call) -> Result<Vec<Answer>> {
+        if self.len() == 1 {
+            return Ok(Vec::from([self.call(call.clone())?]));
+        }
+        let answers = self.call_each((0..self.len()).map(|server| (server, call.clone())))?;
+        complete(call, answers)
+    }
+
+    /// Returns the settings of the store, which are the same on all servers.
+    pub(super) fn settings(&self) -> Result<proto::Settings> {
+        let answer =
+            self.call(Call::read(Verb::Settings(proto::Empty {}), "settings".to_owned()))?;
+        answer.reply.settings.ok_or_else(|| missing("settings"))
+    }
+
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if this thread runs an updater of one of the servers. The call
+    ///   would wait for itself.
+    pub(super) fn reject_inside_updater(&self, verb: &str) -> Result<()> {
+        self.all.iter().try_for_each(|connection| {
+            let run = connection.membership().map(|joined| joined.server_run);
+            let local = run.and_then(store_in_this_process);
+            local.map_or(Ok(()), |local| local.reject_inside_updater(verb))
+        })
+    }
+
+    /// Ends the membership at all servers.
+    pub(super) fn leave(&self) {
+        self.all.iter().for_each(|connection| connection.leave());
+    }
+
+    /// Ends the membership at all servers, and waits a moment until they know.
+    pub(super) fn left(&self) -> Result<()> {
+        self.leave();
+        let all = self.all.clone();
+        runtime::wait(async move {
+            for connection in all {
+                connection.left().await;
+            }
+        })
+    }
+
+    fn check_process(&self) -> Result<()> {
+        self.process.check("the store", "connect in the process that uses it")
+    }
+}
+
+/// Returns the answers of all servers if they have all made the call.
+///
+/// # Errors
+/// - The first error. If another server has made its part of a call that changes something, the
+///   error says so, except for errors of updaters: these change a part of a push in every store.
+pub(super) fn complete(call: &Call, answers: Vec<Result<Answer>>) -> Result<Vec<Answer>> {
+    let num_made = answers.iter().filter(|answer| answer.is_ok()).count();
+    let result = answers.into_iter().collect::<Result<Vec<_>>>();
+    result.map_err(|error| match error {
+        Error::Updater { .. } | Error::Poisoned { .. } => error,
+        error if call.changes && num_made > 0 => Error::Transport {
+            operation: call.what.clone(),
+            source: format!(
+                "one server has failed, and {num_made} others have made their part of the call: {}",
+                error.chain()
+            )
+            .into(),
+        },
+        error => error,
+    })
+}
+
+/// The error for a reply without one of its fields.
+pub(super) fn missing(what: &str) -> Error {
+    Error::Corrupt {
+        subject: "the reply of the server".to_owned(),
+        reason: format!("it has no {what}"),
+    }
+}

@@ -1,0 +1,221 @@
+//! Pushes and pulls of values on several servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kvstore_core::key::{check_lengths, describe_call};
+use kvstore_core::{
+    Error, Key, Optimizer, PulledValue, Result, RowSparse, Value, check_compressed, check_ids,
+    fallible,
+};
+
+use super::Sharded;
+use super::placements::Placed;
+use crate::client::connection::{Answer, Call};
+use crate::proto;
+use crate::proto::request::Verb;
+use crate::wire::{Elements, to_compression, value_of};
+
+/// The values of a call that one server gets.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    pub(super) values: Vec<proto::Value>,
+    pub(super) elements: Elements,
+}
+
+impl Outgoing {
+    /// Adds the part of a value that belongs to a server.
+    pub(super) fn add(
+        &mut self,
+        key: &Key,
+        value: &Value,
+        placed: &Placed,
+        (server, placement): (usize, proto::Placement),
+    ) -> Result<()> {
+        let part = match placed.rows(server) {
+            Some(rows) => value.slice_rows(rows)?,
+            None => value.clone(),
+        };
+        let mut message = value_of(key, &part, &mut self.elements)?;
+        message.placement = Some(placement);
+        fallible::push(&mut self.values, message)
+    }
+}
+
+/// The keys that a call reads from one server, with their positions in the call.
+#[derive(Debug, Default)]
+struct Asked {
+    positions: Vec<usize>,
+    keys: Vec<String>,
+    layouts: Vec<u64>,
+    rows: Vec<proto::Rows>,
+}
+
+impl Sharded {
+    pub(in crate::client) fn push(
+        &self,
+        keys: &[Key],
+        values: &[Value],
+        priority: i32,
+    ) -> Result<()> {
+        let what = describe_call("push", keys);
+        self.with_placements(keys, &what, |placed| {
+            self.check(keys, values, placed)?;
+            let mut outgoing: BTreeMap<usize, Outgoing> = BTreeMap::new();
+            for ((key, value), placed) in keys.iter().zip(values).zip(placed) {
+                for server in placed.servers() {
+                    let to = outgoing.entry(server).or_default();
+                    to.add(key, value, placed, (server, placed.known()))?;
+                }
+            }
+            let calls = outgoing.into_iter().map(|(server, Outgoing { values, elements })| {
+                let verb = Verb::Push(proto::Push { values, priority });
+                (server, Call { elements, ..Call::write(verb, what.clone()) })
+            });
+            Ok(self.written(calls.collect())?.map(drop))
+        })
+    }
+
+    /// Checks values that some servers would reject after others have accepted theirs.
+    fn check(&self, keys: &[Key], values: &[Value], placed: &[Arc<Placed>]) -> Result<()> {
+        for ((key, value), placed) in keys.iter().zip(values).zip(placed) {
+            if *value.spec() != placed.spec {
+                // The placement may be out of date.
+                let newest = self.ask(std::slice::from_ref(key))?;
+                let expected = newest.first().map_or(&placed.spec, |newest| &newest.spec);
+                if expected != value.spec() {
+                    return Err(Error::spec_mismatch(key, expected, value.spec()));
+                }
+            }
+        }
+        let may_be_rejected =
+            |value: &Value| value.rows().is_some() || !value.spec().dtype().is_float();
+        let servers: BTreeSet<usize> = placed.iter().flat_map(|placed| placed.servers()).collect();
+        if servers.len() < 2 || !values.iter().any(may_be_rejected) {
+            return Ok(());
+        }
+        let settings = self.servers.settings()?;
+        let compression = settings.compression.as_ref().map(to_compression).transpose()?.flatten();
+        for (key, value) in keys.iter().zip(values) {
+            if settings.optimizer.is_some() {
+                Optimizer::check_dtype(key, value.spec().dtype())?;
+            }
+            if let Some(compression) = &compression {
+                check_compressed(key, value, compression)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::client) fn pull_into(
+        &self,
+        keys: &[Key],
+        pulled: &mut Vec<PulledValue>,
+    ) -> Result<()> {
+        let what = describe_call("pull", keys);
+        let done = self.with_placements(keys, &what, |placed| {
+            let asked = asked(keys, placed, |_, _| Ok(None))?;
+            let parts = self.gather(&asked, keys.len(), &what, |asked| {
+                let (keys, layouts) = (asked.keys.clone(), asked.layouts.clone());
+                Verb::Pull(proto::Pull { keys, staleness: self.staleness, layouts })
+            })?;
+            let Some(parts) = parts else { return Ok(None) };
+            let values = parts.iter().zip(placed).map(|(parts, placed)| {
+                let value = Value::concatenate(parts)?.to_dense()?;
+                Ok(PulledValue { order: placed.order, value })
+            });
+            fallible::try_collect(values).map(Some)
+        })?;
+        fallible::reserve(pulled, done.len())?;
+        pulled.extend(done);
+        Ok(())
+    }
+
+    pub(in crate::client) fn pull_rows(
+        &self,
+        keys: &[Key],
+        ids: &[&[i64]],
+    ) -> Result<Vec<RowSparse>> {
+        let what = describe_call("pull of rows", keys);
+        self.with_placements(keys, &what, |placed| {
+            for ((key, placed), ids) in keys.iter().zip(placed).zip(ids) {
+                check_ids(&format!("key `{key}`"), placed.spec.shape(), ids)?;
+            }
+            let asked = asked(keys, placed, |position, server| {
+                let ids = ids.get(position).copied().unwrap_or_default();
+                let rows = placed.get(position).and_then(|placed| placed.rows(server));
+                rows.map_or_else(|| fallible::copied(ids), |rows| within(ids, &rows)).map(Some)
+            })?;
+            let parts = self.gather(&asked, keys.len(), &what, |asked| {
+                let (keys, rows) = (asked.keys.clone(), asked.rows.clone());
+                let (staleness, layouts) = (self.staleness, asked.layouts.clone());
+                Verb::PullRows(proto::PullRows { keys, rows, staleness, layouts })
+            })?;
+            let Some(parts) = parts else { return Ok(None) };
+            let rows = parts.iter().map(|parts| match Value::concatenate(parts)? {
+                Value::Rows(rows) => Ok(rows),
+                Value::Dense(_) => Err(Error::Internal("rows without indices".to_owned())),
+            });
+            fallible::try_collect(rows).map(Some)
+        })
+    }
+
+    /// Reads from several servers. Returns the parts of each value in order, or `None` if the
+    /// placements are out of date.
+    fn gather(
+        &self,
+        asked: &BTreeMap<usize, Asked>,
+        num_values: usize,
+        what: &str,
+        verb: impl Fn(&Asked) -> Verb,
+    ) -> Result<Option<Vec<Vec<Value>>>> {
+        let calls =
+            asked.iter().map(|(server, asked)| (*server, Call::read(verb(asked), what.to_owned())));
+        let answers = self.servers.call_each(calls)?;
+        let answers = answers.into_iter().collect::<Result<Vec<Answer>>>()?;
+        if answers.iter().any(Answer::is_moved) {
+            return Ok(None);
+        }
+        let mut parts = fallible::filled(Vec::new(), num_values)?;
+        for (asked, answer) in asked.values().zip(answers) {
+            let keys: Vec<Key> =
+                asked.keys.iter().map(|key| Key::new(key)).collect::<Result<_>>()?;
+            check_lengths("pulled values for keys", &keys, &answer.values)?;
+            for (position, value) in asked.positions.iter().zip(answer.values) {
+                if let Some(parts) = parts.get_mut(*position) {
+                    parts.push(value);
+                }
+            }
+        }
+        Ok(Some(parts))
+    }
+}
+
+/// Returns what a call reads from each server. `rows` returns the row indices for a position in the
+/// call and a server.
+fn asked(
+    keys: &[Key],
+    placed: &[Arc<Placed>],
+    rows: impl Fn(usize, usize) -> Result<Option<Vec<i64>>>,
+) -> Result<BTreeMap<usize, Asked>> {
+    let mut all: BTreeMap<usize, Asked> = BTreeMap::new();
+    for ((position, key), placed) in keys.iter().enumerate().zip(placed) {
+        for server in placed.servers() {
+            let asked = all.entry(server).or_default();
+            asked.positions.push(position);
+            asked.keys.push(key.as_str().to_owned());
+            asked.layouts.push(placed.layout);
+            if let Some(indices) = rows(position, server)? {
+                asked.rows.push(proto::Rows { indices });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the row indices that are in the range, counted from its start.
+fn within(ids: &[i64], rows: &std::ops::Range<usize>) -> Result<Vec<i64>> {
+    let number = |row: usize| i64::try_from(row).unwrap_or(i64::MAX);
+    let (start, end) = (number(rows.start), number(rows.end));
+    fallible::gather(ids.iter().filter(|id| (start..end).contains(*id)).map(|id| id - start))
+}

@@ -1,0 +1,302 @@
+//! Stores whose keys are on several servers.
+
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvstore::{Store, backends};
+use kvstore_core::{
+    Backends, Compression, CpuBackend, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore,
+    OnExisting, Optimizer, RowSparse, Tensor, Value,
+};
+use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
+use kvstore_tests::operations::{Operation, program};
+use kvstore_tests::policy::Policy;
+use kvstore_tests::replay;
+use proptest::prelude::*;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Values of more bytes are divided among the servers.
+const DIVIDE_ABOVE: usize = 8;
+
+fn start(count: usize) -> Vec<Arc<Server>> {
+    let options = ServerOptions::new("127.0.0.1:0");
+    (0..count).map(|_| Arc::new(Server::start(backends(), &options).unwrap())).collect()
+}
+
+fn options(servers: &[Arc<Server>]) -> NetStoreOptions {
+    let addresses = servers.iter().map(|server| server.address().to_string());
+    NetStoreOptions::of_servers(addresses).divide_above(DIVIDE_ABOVE).timeout(LONG)
+}
+
+fn connect(servers: &[Arc<Server>]) -> NetStore {
+    NetStore::connect(backends(), &options(servers)).unwrap()
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn value(numbers: &[f32]) -> Value {
+    Tensor::from_slice(backends(), Device::cpu(0), [numbers.len()], numbers).unwrap().into()
+}
+
+fn numbers(store: &NetStore, name: &str) -> Vec<f32> {
+    store.pull(&[key(name)], 0).unwrap()[0].to_vec().unwrap()
+}
+
+/// Returns a program without calls that several servers reject, and without updaters, which would
+/// see the parts of values.
+fn without_updaters(program: Vec<Operation>) -> Vec<Operation> {
+    let is_supported = |operation: &Operation| {
+        !matches!(
+            operation,
+            Operation::SetClipGlobalNorm(Some(_)) | Operation::SetPolicy(Policy::Updater(..))
+        )
+    };
+    program.into_iter().filter(is_supported).collect()
+}
+
+/// Returns the number of random programs: 48, or `PROPTEST_CASES`.
+fn cases() -> u32 {
+    let is_set = std::env::var_os("PROPTEST_CASES").is_some();
+    if is_set { ProptestConfig::default().cases } else { 48 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_the_model(program in program(), num_servers in 2_usize..4) {
+        let servers = start(num_servers);
+        let store = Store::new(Arc::new(connect(&servers)));
+        replay::run(&store, &without_updaters(program)).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// The shapes of the keys `0`, `1`, .. of a run. All but the first are divided by most optimizers.
+const SHAPES: [&[usize]; 4] = [&[1], &[7], &[64, 3], &[5000]];
+
+fn keys() -> Vec<Key> {
+    (0..SHAPES.len()).map(|index| key(&index.to_string())).collect()
+}
+
+/// Returns different values of all keys for each seed.
+fn values(dtype: DType, seed: usize) -> Vec<Value> {
+    let value = |shape: &&[usize]| {
+        let numbers = (0..shape.iter().product()).map(|index| {
+            let mixed = (index * 7919 + seed * 104_729) % 2003;
+            f32::from(u16::try_from(mixed).unwrap()) / 1001.0 - 1.0
+        });
+        let numbers: Vec<f32> = numbers.collect();
+        let tensor = Tensor::from_slice(backends(), Device::cpu(0), *shape, &numbers).unwrap();
+        tensor.cast(dtype).unwrap().into()
+    };
+    SHAPES.iter().map(value).collect()
+}
+
+/// Pushes two values of each key, and pulls.
+fn step(store: &dyn KvStore, dtype: DType, seed: usize) -> Vec<Vec<u8>> {
+    let twice = [keys(), keys()].concat();
+    store.push(&twice, &[values(dtype, seed), values(dtype, seed + 1)].concat(), 0).unwrap();
+    store.pull(&keys(), 0).unwrap().iter().map(|value| value.to_bytes().unwrap()).collect()
+}
+
+/// Every optimizer gives the bits of a local store, also after a rollback to the snapshot of the
+/// other store and with the states of a snapshot. `sgd` also runs with compression.
+#[test]
+fn steps_have_the_bits_of_a_local_store() {
+    let servers = start(3);
+    for (index, name) in Optimizer::names().chain(["sgd"]).enumerate() {
+        for dtype in [DType::F32, DType::F16] {
+            let store = connect(&servers);
+            store.remove(&store.keys().unwrap()).unwrap();
+            store.set_compression(None).unwrap();
+            let local = LocalStore::new("local", backends().clone()).unwrap();
+            for each in [&store as &dyn KvStore, &local] {
+                each.set_optimizer(Optimizer::new(name).unwrap()).unwrap();
+                if index == Optimizer::names().count() {
+                    each.set_compression(Some(Compression::new("2bit", 0.25).unwrap())).unwrap();
+                }
+                each.init(&keys(), &values(dtype, 1)).unwrap();
+            }
+            let both = |seed| (step(&store, dtype, seed), step(&local, dtype, seed));
+            let check = |seed: usize| {
+                let (found, expected) = both(seed);
+                assert!(found == expected, "{name} {dtype}, step {seed}");
+            };
+            check(2);
+            check(4);
+            let (snapshot, expected) = (store.snapshot().unwrap(), local.snapshot().unwrap());
+            let changed = expected.changed_keys(&snapshot).unwrap();
+            assert!(changed.is_empty(), "{name} {dtype}: {changed:?}");
+            check(6);
+            // Each store continues from the snapshot of the other one.
+            store.rollback(&expected).unwrap();
+            local.rollback(&snapshot).unwrap();
+            check(6);
+            let state_of = |key: Key| {
+                let state = snapshot.optimizer_state(&key)?.clone();
+                Some((key, state))
+            };
+            let states: BTreeMap<_, _> = keys().into_iter().filter_map(state_of).collect();
+            for each in [&store as &dyn KvStore, &local] {
+                each.set_optimizer_states(None, states.clone()).unwrap();
+            }
+            check(8);
+        }
+    }
+}
+
+#[test]
+fn layer_wise_optimizers_keep_values_on_one_server() {
+    let servers = start(2);
+    let store = connect(&servers);
+    store.set_optimizer(Optimizer::new("lamb").unwrap()).unwrap();
+    store.init(&[key("w")], &[value(&[1.0; 64])]).unwrap();
+    let num_bytes = |server: &Arc<Server>| {
+        server.store().stats().unwrap().iter().map(|stats| stats.value_bytes).collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = servers.iter().flat_map(num_bytes).collect();
+    assert_eq!(all, [256], "the value is complete on one server");
+    store.set_optimizer(Optimizer::new("sgd").unwrap()).unwrap();
+    store.init(&[key("x")], &[value(&[1.0; 64])]).unwrap();
+    all = servers.iter().flat_map(num_bytes).collect();
+    all.sort_unstable();
+    assert_eq!(all, [128, 128, 256], "the second value is divided");
+    let error = store.set_optimizer(Optimizer::new("lamb").unwrap()).unwrap_err();
+    assert!(error.to_string().contains("key `x`: optimizer `lamb` needs complete"), "{error}");
+    assert_eq!(store.optimizer().unwrap().unwrap().name(), "sgd");
+}
+
+#[test]
+fn divided_values_have_one_description_and_one_statistic() {
+    let servers = start(3);
+    let store = connect(&servers);
+    store.init(&[key("w"), key("s")], &[value(&[1.0; 10]), value(&[2.0])]).unwrap();
+    store.push(&[key("w")], &[value(&[3.0; 10])], 0).unwrap();
+    let stats = store.stats().unwrap();
+    let names: Vec<_> = stats.iter().map(|stats| stats.key.as_str()).collect();
+    assert_eq!(names, ["w", "s"]);
+    assert_eq!((stats[0].value_bytes, stats[0].num_pushes), (40, 1));
+    assert_eq!(stats[0].spec.shape().dims(), [10]);
+    assert_eq!(store.versions(&[key("s"), key("w")]).unwrap(), [0, 1]);
+    assert_eq!(store.describe(&[key("w")]).unwrap()[0].spec.shape().dims(), [10]);
+    let on_servers = servers.iter().map(|server| server.store().keys().unwrap().len());
+    assert_eq!(on_servers.sum::<usize>(), 4, "three parts and a complete value");
+}
+
+#[test]
+fn a_worker_finds_keys_that_another_one_has_replaced() {
+    let servers = start(3);
+    let (first, second) = (connect(&servers), connect(&servers));
+    first.init(&[key("w")], &[value(&[1.0; 10])]).unwrap();
+    assert_eq!(numbers(&second, "w"), [1.0; 10]);
+    first.remove(&[key("w")]).unwrap();
+    let error = second.pull(&[key("w")], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::KeyNotFound, "{error}");
+    first.init(&[key("w")], &[value(&[2.0])]).unwrap();
+    assert_eq!(numbers(&second, "w"), [2.0]);
+    let replaced = first.init_with(&[key("w")], &[value(&[3.0; 7])], OnExisting::Replace);
+    replaced.unwrap();
+    second.push(&[key("w")], &[value(&[4.0; 7])], 0).unwrap();
+    assert_eq!(numbers(&first, "w"), [4.0; 7]);
+    first.init_with(&[key("w")], &[value(&[5.0])], OnExisting::Replace).unwrap();
+    assert_eq!(numbers(&second, "w"), [5.0]);
+    let rows = Tensor::from_slice(backends(), Device::cpu(0), [1, 1], &[6f32]).unwrap();
+    let rows = RowSparse::new([7, 1], vec![6], rows).unwrap();
+    let error = second.push(&[key("w")], &[rows.into()], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::SpecMismatch, "{error}");
+    let num_keys = servers.iter().map(|server| server.store().keys().unwrap().len());
+    assert_eq!(num_keys.sum::<usize>(), 1, "no part of a replaced value is left");
+}
+
+#[test]
+fn an_init_that_fails_on_one_server_leaves_no_key() {
+    let mut servers = start(2);
+    let cpu = CpuBackend::new();
+    cpu.set_memory_limit(Some(4096));
+    let limited = Backends::new(vec![cpu]);
+    let options_of_last = ServerOptions::new("127.0.0.1:0");
+    servers.push(Arc::new(Server::start(&limited, &options_of_last).unwrap()));
+    let store = connect(&servers);
+    store.init(&[key("before")], &[value(&[1.0; 6])]).unwrap();
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let error = store.init(&[key("s"), key(name)], &[value(&[1.0]), value(&vec![1.0; 6000])]);
+        assert_eq!(error.unwrap_err().code(), ErrorCode::OutOfMemory, "{name}");
+        for server in &servers {
+            assert_eq!(server.store().keys().unwrap(), [key("before")], "{name}");
+        }
+    }
+    store.init(&[key("a")], &[value(&[1.0; 60])]).unwrap();
+    assert_eq!(numbers(&store, "a"), [1.0; 60]);
+}
+
+#[test]
+fn all_members_need_the_same_list_of_servers() {
+    let servers = start(2);
+    let _first = connect(&servers);
+    let reversed: Vec<_> = servers.iter().rev().cloned().collect();
+    let error = NetStore::connect(backends(), &options(&reversed)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
+    assert!(
+        error.to_string().contains("was number 2 of 2, for this one it is number 1"),
+        "{error}"
+    );
+    let error = NetStore::connect(backends(), &options(&servers[..1])).unwrap_err();
+    assert!(error.to_string().contains("number 1 of 1"), "{error}");
+    let twice = [Arc::clone(&servers[0]), Arc::clone(&servers[0])];
+    let error = NetStore::connect(backends(), &options(&twice)).unwrap_err();
+    assert!(error.to_string().contains("is in the list twice"), "{error}");
+    let none = NetStoreOptions::of_servers(Vec::<String>::new());
+    let error = NetStore::connect(backends(), &none).unwrap_err();
+    assert!(error.to_string().contains("expected at least one"), "{error}");
+}
+
+#[test]
+fn a_push_that_one_server_misses_says_so() {
+    let servers = start(2);
+    let short = options(&servers).timeout(Duration::from_secs(2));
+    let store = NetStore::connect(backends(), &short).unwrap();
+    store.init(&[key("w")], &[value(&[1.0; 10])]).unwrap();
+    servers[1].shut_down();
+    let error = store.push(&[key("w")], &[value(&[2.0; 10])], 0).unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{}", error.chain());
+    assert!(error.chain().contains("1 others have made their part"), "{}", error.chain());
+}
+
+#[test]
+fn pushes_of_several_workers_are_not_lost() {
+    let servers = start(2);
+    let adding = |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        stored.binary_assign(kvstore::BinaryOp::Add, pushed)?;
+        Ok(())
+    };
+    for server in &servers {
+        server.store().set_updater(Some(Arc::new(adding))).unwrap();
+    }
+    let store = connect(&servers);
+    store.init(&[key("w"), key("s")], &[value(&[0.0; 9]), value(&[0.0])]).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let servers = &servers;
+            scope.spawn(move || {
+                let worker = connect(servers);
+                for _ in 0..25 {
+                    let values = [value(&[1.0; 9]), value(&[1.0])];
+                    worker.push(&[key("w"), key("s")], &values, 0).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!((numbers(&store, "w"), numbers(&store, "s")), (vec![100.0; 9], vec![100.0]));
+}
