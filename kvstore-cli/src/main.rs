@@ -35,6 +35,7 @@ fn command() -> Command {
             text("store", "The store that holds the values: local or device")
                 .default_value("local"),
         )
+        .arg(text("checkpoints", "The folder for checkpoints on the server; without one, none"))
         .arg(text("lease", "How many seconds a silent member stays live").default_value("10"))
         .arg(
             Arg::new("insecure")

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::ArgMatches;
-use kvstore::{Error, backends};
-use kvstore_net::{Server, ServerOptions};
+use kvstore::{Error, Server, ServerOptions, backends};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -19,9 +18,12 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
     if !arguments.get_flag("insecure") {
         check_loopback(address)?;
     }
-    let options = ServerOptions::new(address)
+    let mut options = ServerOptions::new(address)
         .store(get(arguments, "store"))
         .lease(seconds(arguments, "lease")?);
+    if let Some(folder) = arguments.get_one::<String>("checkpoints") {
+        options = options.checkpoints(folder);
+    }
     // Before the server starts, so that a signal at any time ends it in order.
     let failed =
         |error: std::io::Error| Error::Unsupported(format!("signals cannot be received: {error}"));

@@ -1,8 +1,7 @@
 //! `kvstore status`.
 
 use clap::ArgMatches;
-use kvstore::Error;
-use kvstore_net::ServerStatus;
+use kvstore::{Error, ServerStatus};
 
 use crate::{get, seconds};
 

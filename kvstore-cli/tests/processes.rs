@@ -13,9 +13,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvstore::backends;
+use kvstore::{NetStore, NetStoreOptions, backends};
 use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
-use kvstore_net::{NetStore, NetStoreOptions};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -147,10 +146,10 @@ fn a_killed_member_is_noticed_without_its_lease() {
     let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "3600"]);
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
     let mut victim = start_member(&served);
-    eventually("the victim joins", || watcher.members().len() == 2);
+    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
     victim.kill().unwrap();
     // The lease would last an hour.
-    let time = eventually("the death is noticed", || watcher.members().len() == 1);
+    let time = eventually("the death is noticed", || watcher.members().unwrap().len() == 1);
     println!("noticed after {time:?}");
     assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
     victim.wait().unwrap();
@@ -164,17 +163,17 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
     let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "2"]);
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
     let mut victim = start_member(&served);
-    eventually("the victim joins", || watcher.members().len() == 2);
+    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
     let signal = |name: &str| {
         let done = Command::new("kill").arg(name).arg(victim.id().to_string()).status();
         assert!(done.unwrap().success());
     };
     signal("-STOP");
-    eventually("the lease ends", || watcher.members().len() == 1);
+    eventually("the lease ends", || watcher.members().unwrap().len() == 1);
     assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
     // The same process continues.
     signal("-CONT");
-    eventually("it is back", || watcher.members().len() == 2);
+    eventually("it is back", || watcher.members().unwrap().len() == 2);
     assert_eq!(watcher.num_dead_node(4).unwrap(), 0);
     victim.kill().unwrap();
     victim.wait().unwrap();
@@ -185,7 +184,7 @@ fn a_stopped_member_does_not_hold_up_the_end_of_the_server() {
     let mut served = Served::start(&["--address", "127.0.0.1:0"]);
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
     let mut victim = start_member(&served);
-    eventually("the victim joins", || watcher.members().len() == 2);
+    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
     let stopped = Command::new("kill").arg("-STOP").arg(victim.id().to_string()).status();
     assert!(stopped.unwrap().success());
     served.signal("TERM");

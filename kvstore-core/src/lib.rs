@@ -44,7 +44,7 @@ mod types;
 pub use backend::registry::{Availability, Backends, BackendsBuilder};
 pub use backend::storage;
 pub use backend::{Backend, Check, DeviceInterop, DeviceMemory, ForeignMemory, Queue};
-pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates};
+pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates, PartList};
 pub use compression::Compression;
 pub use cpu::CpuBackend;
 pub use half::{bf16, f16};
@@ -55,8 +55,9 @@ pub use rows::{RowSparse, Value, check_ids};
 #[doc(hidden)]
 pub use store::scratch;
 pub use store::{
-    BlockSums, CompleteSums, Description, KeyStats, KvStore, LocalStore, OnExisting, PulledValue,
-    Snapshot, Updater, WorkerGroup, check_clip, check_clipped_dtype, check_compressed,
+    BlockSums, CompleteSums, Description, GroupMember, KeyStats, KvStore, LocalStore, OnExisting,
+    OnMembers, PulledValue, Snapshot, Updater, WorkerGroup, check_clip, check_clipped_dtype,
+    check_compressed, push_staleness, with_staleness,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

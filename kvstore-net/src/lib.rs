@@ -68,5 +68,6 @@ mod runtime;
 mod server;
 mod wire;
 
-pub use client::{GroupMember, NetStore, NetStoreOptions, ServerStatus};
+pub use client::{NetStore, NetStoreOptions, ServerStatus};
+pub use kvstore_core::GroupMember;
 pub use server::{CommandHandler, Server, ServerOptions};

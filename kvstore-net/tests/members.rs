@@ -14,8 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvstore::backends;
-use kvstore_core::{Device, ErrorCode, Key, KvStore, Tensor, Value, WorkerGroup};
+use kvstore::{backends, push_staleness};
+use kvstore_core::{
+    Backends, CpuBackend, Device, ErrorCode, Key, KvStore, Optimizer, Tensor, Value, WorkerGroup,
+};
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
 /// Longer than anything here takes.
@@ -64,15 +66,15 @@ fn members_share_a_store_and_have_ranks() {
     let first = connect(&options(&server).name("first"));
     let second = connect(&options(&server).name("second"));
     let reader = connect(&options(&server).name("reader").reader());
-    eventually("three members", || first.members().len() == 3);
+    eventually("three members", || first.members().unwrap().len() == 3);
     assert_eq!((first.rank().unwrap(), second.rank().unwrap(), reader.rank().unwrap()), (0, 1, 0));
     assert_eq!((first.num_workers().unwrap(), first.num_dead_node(7).unwrap()), (2, 0));
     first.init(&[key("w")], &[value(1.0)]).unwrap();
     second.push(&[key("w"), key("w")], &[value(2.0), value(3.0)], 0).unwrap();
     assert_eq!(number(&first, "w"), 5.0);
     assert_eq!(reader.versions(&[key("w")]).unwrap(), [1]);
-    second.leave();
-    eventually("two members", || first.members().len() == 2);
+    second.leave().unwrap();
+    eventually("two members", || first.members().unwrap().len() == 2);
     assert_eq!(first.num_dead_node(4).unwrap(), 0);
     let error = second.pull(&[key("w")], 0).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Closed, "{}", error.chain());
@@ -85,7 +87,7 @@ fn a_second_live_member_of_a_name_is_rejected() {
     let error = NetStore::connect(backends(), &options(&server).name("one")).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument);
     assert!(error.to_string().contains("the name `one` belongs to another live member"), "{error}");
-    first.leave();
+    first.leave().unwrap();
     eventually("the name is free", || {
         NetStore::connect(backends(), &options(&server).name("one")).is_ok()
     });
@@ -97,10 +99,10 @@ fn changes_of_the_group_are_reported() {
     let first = connect(&options(&server).name("first"));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let names = Arc::clone(&seen);
-    let seeing = first.on_member(move |members| {
+    let seeing = first.on_member(Box::new(move |members| {
         let all: Vec<_> = members.iter().map(|member| member.name.clone()).collect();
         names.lock().unwrap().push(all.join(" "));
-    });
+    }));
     seeing.unwrap();
     let second = connect(&options(&server).name("second"));
     eventually("a member has joined", || {
@@ -377,7 +379,7 @@ fn a_lost_member_is_noticed_and_may_come_back() {
     let watcher = connect(&options(&server).name("watcher"));
     let lost = NetStoreOptions::new(proxy.address.to_string()).timeout(LONG).name("lost");
     let lost = connect(&lost);
-    eventually("two members", || watcher.members().len() == 2);
+    eventually("two members", || watcher.members().unwrap().len() == 2);
     let rank = lost.rank().unwrap();
     proxy.cut();
     // A call waits until it is a member again.
@@ -465,11 +467,11 @@ fn a_function_for_members_may_call_the_store() {
     first.init(&[key("w")], &[value(1.0)]).unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (store, pulled) = (Arc::downgrade(&first), Arc::clone(&seen));
-    let seeing = first.on_member(move |_| {
+    let seeing = first.on_member(Box::new(move |_| {
         if let Some(store) = store.upgrade() {
             pulled.lock().unwrap().push(number(&store, "w"));
         }
-    });
+    }));
     seeing.unwrap();
     let _second = connect(&options(&server).name("second"));
     eventually("the function was called", || seen.lock().unwrap().contains(&1.0));
@@ -534,4 +536,58 @@ fn an_updater_cannot_change_its_store_through_the_network() {
     let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
     assert!(error.to_string().contains("`push` cannot be called from an updater"), "{error}");
     assert_eq!(number(&store, "w"), 1.0);
+}
+
+#[test]
+fn updaters_see_how_stale_a_push_is() {
+    let server = server();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
+    let updater = move |key: &Key, _: &Tensor, _: &mut Tensor| {
+        record.lock().unwrap().push(push_staleness(key));
+        Ok(())
+    };
+    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    let (fast, slow) = (connect(&options(&server)), connect(&options(&server)));
+    fast.init(&[key("w"), key("x")], &[value(1.0), value(1.0)]).unwrap();
+    let push = |store: &NetStore| store.push(&[key("w")], &[value(1.0)], 0).unwrap();
+    number(&slow, "w");
+    for _ in 0..3 {
+        number(&fast, "w");
+        push(&fast);
+    }
+    push(&slow);
+    number(&slow, "w");
+    push(&slow);
+    // A local push is not stale, and other keys do not count.
+    server.store().push(&[key("w")], &[value(1.0)], 0).unwrap();
+    fast.push(&[key("x")], &[value(1.0)], 0).unwrap();
+    let expected = [Some(0), Some(0), Some(0), Some(3), Some(0), None, Some(0)];
+    assert_eq!(*seen.lock().unwrap(), expected);
+    assert_eq!(push_staleness(&key("w")), None);
+}
+
+#[test]
+fn a_push_that_does_not_fit_the_memory_of_the_server_changes_nothing() {
+    let cpu = CpuBackend::new();
+    cpu.set_memory_limit(Some(40_000));
+    let limited = Backends::new(vec![cpu]);
+    let server = Server::start(&limited, &ServerOptions::new("127.0.0.1:0")).unwrap();
+    let store = connect(&options(&server));
+    let large = |number: f32| -> Value {
+        let numbers = vec![number; 4000];
+        Tensor::from_slice(backends(), Device::cpu(0), [4000], &numbers).unwrap().into()
+    };
+    store.init(&[key("w")], &[large(1.0)]).unwrap();
+    store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+    // The message fits, but the step needs two more values.
+    let error = store.push(&[key("w")], &[large(2.0)], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::OutOfMemory, "{}", error.chain());
+    // The message does not fit.
+    let error = store.push(&[key("w"), key("w")], &[large(2.0), large(3.0)], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::OutOfMemory, "{}", error.chain());
+    assert_eq!((number(&store, "w"), store.versions(&[key("w")]).unwrap()), (1.0, vec![0]));
+    store.set_updater(None).unwrap();
+    store.push(&[key("w")], &[large(2.0)], 0).unwrap();
+    assert_eq!(number(&store, "w"), 2.0);
 }

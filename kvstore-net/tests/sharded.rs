@@ -8,13 +8,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kvstore::{Store, backends};
 use kvstore_core::{
     Backends, Compression, CpuBackend, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore,
-    OnExisting, Optimizer, RowSparse, Tensor, Value,
+    OnExisting, Optimizer, RowSparse, Snapshot, Tensor, Value, WorkerGroup,
 };
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 use kvstore_tests::operations::{Operation, program};
@@ -29,8 +30,11 @@ const LONG: Duration = Duration::from_secs(60);
 const DIVIDE_ABOVE: usize = 8;
 
 fn start(count: usize) -> Vec<Arc<Server>> {
-    let options = ServerOptions::new("127.0.0.1:0");
-    (0..count).map(|_| Arc::new(Server::start(backends(), &options).unwrap())).collect()
+    start_with(count, &ServerOptions::new("127.0.0.1:0"))
+}
+
+fn start_with(count: usize, options: &ServerOptions) -> Vec<Arc<Server>> {
+    (0..count).map(|_| Arc::new(Server::start(backends(), options).unwrap())).collect()
 }
 
 fn options(servers: &[Arc<Server>]) -> NetStoreOptions {
@@ -299,4 +303,72 @@ fn pushes_of_several_workers_are_not_lost() {
         }
     });
     assert_eq!((numbers(&store, "w"), numbers(&store, "s")), (vec![100.0; 9], vec![100.0]));
+}
+
+/// Returns the names of the files in a folder.
+fn files(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn checkpoints_on_servers_restore_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let options_of_servers = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    for num_servers in [1, 3] {
+        let servers = start_with(num_servers, &options_of_servers);
+        let store = connect(&servers);
+        store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+        store.init(&keys(), &values(DType::F32, 1)).unwrap();
+        step(&store, DType::F32, 2);
+        store.checkpoint_on_servers("model").unwrap();
+        step(&store, DType::F32, 4);
+        store.checkpoint_on_servers("model").unwrap();
+        let saved = folder.path().join("model");
+        assert_eq!(files(&saved).len(), num_servers + 1, "{:?}", files(&saved));
+        let snapshot = Snapshot::read(backends(), &saved).unwrap();
+        assert!(snapshot.changed_keys(&store.snapshot().unwrap()).unwrap().is_empty());
+        let expected = step(&store, DType::F32, 6);
+        let local = LocalStore::new("local", backends().clone()).unwrap();
+        let others = start(2);
+        for other in [&local as &dyn KvStore, &connect(&others)] {
+            other.rollback(&snapshot).unwrap();
+            assert!(step(other, DType::F32, 6) == expected);
+        }
+        std::fs::remove_dir_all(saved).unwrap();
+    }
+}
+
+#[test]
+fn checkpoints_on_servers_that_fail_keep_the_earlier_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    let mut servers = start_with(2, &good);
+    let store = connect(&servers[..1]);
+    for name in ["", "..", ".", "a/b", "/tmp/x", "a\0b", &"x".repeat(300)] {
+        let error = store.checkpoint_on_servers(name).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{name}: {error}");
+    }
+    drop(store);
+    let servers_without = start(1);
+    let error = connect(&servers_without).checkpoint_on_servers("model").unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unsupported, "{error}");
+    assert!(error.to_string().contains("--checkpoints"), "{error}");
+
+    servers = start_with(2, &good);
+    let store = connect(&servers);
+    store.init(&keys(), &values(DType::F32, 1)).unwrap();
+    store.checkpoint_on_servers("model").unwrap();
+    let saved = folder.path().join("model");
+    let before = files(&saved);
+    // A file in place of the folder of the next checkpoint.
+    std::fs::write(folder.path().join("other"), "").unwrap();
+    let error = store.checkpoint_on_servers("other").unwrap_err();
+    assert!(error.chain().contains("other"), "{}", error.chain());
+    assert_eq!(files(&saved), before);
+    let snapshot = Snapshot::read(backends(), &saved).unwrap();
+    assert!(snapshot.changed_keys(&store.snapshot().unwrap()).unwrap().is_empty());
 }

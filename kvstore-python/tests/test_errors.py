@@ -43,7 +43,7 @@ def test_errors_are_builtin_exceptions_too():
     with pytest.raises(mx.errors.LengthMismatchError):
         kv.push(["w"], [nd.ones(2)] * 2)
     with pytest.raises(NotImplementedError):
-        mx.kv.create("dist_async")
+        mx.kv.create("nccl")
     with pytest.raises(OSError):
         kv.restore("/nowhere/at/all")
     with pytest.raises(ValueError, match="optimizer"):

@@ -8,11 +8,8 @@ use crate::runtime::backends;
 use crate::store::Store;
 
 /// Names of stores that are known but not provided, with the reason.
-const NOT_PROVIDED: [(&str, &str); 3] = [
-    ("dist_async", "asynchronous distributed stores"),
-    ("nccl", "stores on NCCL"),
-    ("p3", "stores with priority-based parameter propagation"),
-];
+const NOT_PROVIDED: [(&str, &str); 2] =
+    [("nccl", "stores on NCCL"), ("p3", "stores with priority-based parameter propagation")];
 
 /// Returns an empty store of the kind with this name. Upper and lower case are equal.
 ///
@@ -22,26 +19,30 @@ const NOT_PROVIDED: [(&str, &str); 3] = [
 /// | `device`, `local_allreduce_device` | on the device of the first value |
 /// | `dist_sync`, `dist` | like `local`, then over all processes of the MPI job |
 /// | `dist_device_sync`, `dist_sync_device` | like `device`, then over all processes of the job |
+/// | `dist_async`, `dist_device_async`, `dist_async_device` | on the servers in `KVSTORE_SERVERS` |
 ///
 /// # Errors
 /// - [`Error::InvalidArgument`] if the name is unknown. The message lists the known names and the
 ///   nearest one.
 /// - [`Error::Unsupported`] if stores of this kind are not provided, or MPI is not installed.
-/// - [`Error::Timeout`] if another process of the job does not create its store in time.
+/// - [`Error::InvalidArgument`] for `dist_async` if `KVSTORE_SERVERS` has no addresses.
+/// - [`Error::Timeout`] if another process of the job does not create its store in time, or a
+///   server does not answer.
 /// - [`Error::Transport`] if MPI fails.
 pub fn create(name: &str) -> Result<Store> {
     let lower = name.to_lowercase();
     if let Some(store) = LocalStore::new(&lower, backends().clone()) {
         return Ok(Store::new(Arc::new(store)));
     }
-    if let Some(store) = span_processes(&lower) {
+    if let Some(store) = span_processes(&lower).or_else(|| on_servers(&lower)) {
         return store;
     }
     if let Some((_, what)) = NOT_PROVIDED.iter().find(|(known, _)| *known == lower) {
         let text = format!("store type `{lower}`: {what} are not supported");
         return Err(Error::Unsupported(text));
     }
-    let known: Vec<&str> = LocalStore::NAMES.into_iter().chain(SPANNING).collect();
+    let known: Vec<&str> =
+        LocalStore::NAMES.into_iter().chain(SPANNING).chain(ON_SERVERS).collect();
     let nearest =
         known.iter().min_by_key(|known| distance(known, &lower)).copied().unwrap_or("local");
     Err(Error::invalid(format!(
@@ -53,19 +54,33 @@ pub fn create(name: &str) -> Result<Store> {
 #[cfg(feature = "dist")]
 use crate::dist::{NAMES as SPANNING, create as span_processes};
 
+#[cfg(feature = "net")]
+use crate::net::{NAMES as ON_SERVERS, create as on_servers};
+
 /// The names of stores that span processes.
 #[cfg(not(feature = "dist"))]
 const SPANNING: [&str; 4] = ["dist", "dist_sync", "dist_device_sync", "dist_sync_device"];
 
 #[cfg(not(feature = "dist"))]
 fn span_processes(name: &str) -> Option<Result<Store>> {
-    let text = || {
-        Error::Unsupported(format!(
-            "store type `{name}`: this build has no distributed stores \
-             (feature `dist`)"
-        ))
-    };
-    SPANNING.contains(&name).then(|| Err(text()))
+    SPANNING.contains(&name).then(|| Err(left_out(name, "dist")))
+}
+
+/// The names of stores on servers.
+#[cfg(not(feature = "net"))]
+const ON_SERVERS: [&str; 3] = ["dist_async", "dist_device_async", "dist_async_device"];
+
+#[cfg(not(feature = "net"))]
+fn on_servers(name: &str) -> Option<Result<Store>> {
+    ON_SERVERS.contains(&name).then(|| Err(left_out(name, "net")))
+}
+
+/// The error for a store of a feature that this build does not have.
+#[cfg(not(all(feature = "dist", feature = "net")))]
+fn left_out(name: &str, feature: &str) -> Error {
+    Error::Unsupported(format!(
+        "store type `{name}`: this build has no distributed stores (feature `{feature}`)"
+    ))
 }
 
 /// Returns the number of insertions, deletions and substitutions between two words (Levenshtein).
@@ -108,6 +123,6 @@ mod tests {
         assert_eq!(create("LOCAL").unwrap().name(), "local");
         assert_eq!(create("").unwrap_err().code(), ErrorCode::InvalidArgument);
         assert_eq!(create("my_device").unwrap_err().code(), ErrorCode::InvalidArgument);
-        assert_eq!(create("dist_async").unwrap_err().code(), ErrorCode::Unsupported);
+        assert_eq!(create("p3").unwrap_err().code(), ErrorCode::Unsupported);
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use kvstore_core::process::{Origin, PerProcess};
 use kvstore_core::{Error, Result};
 use kvstore_dist::transport::{Collective, DEFAULT_TIMEOUT, Wait};
 use kvstore_dist::{DistStore, Group, open_collective};
 
+use crate::environment::seconds;
 use crate::runtime::backends;
 use crate::store::Store;
 
@@ -101,22 +101,10 @@ fn group() -> Result<Arc<Group>> {
     if let Some(group) = &*group {
         return Ok(Arc::clone(group));
     }
-    let timeout = timeout()?;
+    let timeout = seconds(TIMEOUT)?.unwrap_or(DEFAULT_TIMEOUT);
     let wait = Wait::new(&"the first store that spans processes", timeout);
     let new = Group::new(opening.open(&wait)?)?;
     new.set_timeout(timeout);
     *group = Some(Arc::clone(&new));
     Ok(new)
-}
-
-fn timeout() -> Result<Duration> {
-    let Some(text) = std::env::var(TIMEOUT).ok().filter(|text| !text.is_empty()) else {
-        return Ok(DEFAULT_TIMEOUT);
-    };
-    let seconds =
-        text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let strange = || {
-        Error::InvalidArgument(format!("{TIMEOUT}: expected a number of seconds, found `{text}`"))
-    };
-    seconds.filter(|timeout| !timeout.is_zero()).ok_or_else(strange)
 }

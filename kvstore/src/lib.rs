@@ -30,7 +30,11 @@ mod checkpoint;
 mod create;
 #[cfg(feature = "dist")]
 mod dist;
+#[cfg(any(feature = "dist", feature = "net"))]
+mod environment;
 mod memory_limit;
+#[cfg(feature = "net")]
+mod net;
 mod pairs;
 pub mod random;
 mod runtime;
@@ -45,6 +49,8 @@ pub use checkpoint::finish_checkpoints;
 pub use create::create;
 #[cfg(feature = "dist")]
 pub use dist::create_on;
+#[cfg(feature = "net")]
+pub use net::connect;
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{
     backends, device_memory, doctor, host_live_bytes, live_bytes, memory_limit, num_gpus,
@@ -57,16 +63,21 @@ pub use values::ToValue;
 #[cfg(feature = "dist")]
 pub use kvstore_dist::{Group, LocalCollective, transport};
 
+#[cfg(feature = "net")]
+pub use kvstore_net::{
+    CommandHandler, NetStore, NetStoreOptions, Server, ServerOptions, ServerStatus,
+};
+
 #[doc(hidden)]
 pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,
     Checkpoints, Compression, DType, Description, Device, DeviceInterop, DeviceKind, DeviceMemory,
-    Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator, Key,
-    KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer, OptimizerState,
+    Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator, GroupMember,
+    Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer, OptimizerState,
     OptimizerStates, PulledValue, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape,
     Snapshot, Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, WorkerGroup, bf16, f16,
-    storage::Storage,
+    push_staleness, storage::Storage,
 };
 
 /// Runs the Rust code of the manual.

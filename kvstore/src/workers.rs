@@ -1,6 +1,6 @@
 //! The verbs of a store that several processes share.
 
-use kvstore_core::Result;
+use kvstore_core::{GroupMember, Key, Result};
 
 use crate::store::Store;
 
@@ -60,5 +60,55 @@ impl Store {
     ///   [`WorkerGroup::send_command_to_servers`](crate::WorkerGroup::send_command_to_servers).
     pub fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
         self.inner()?.send_command_to_servers(head, body)
+    }
+
+    /// Returns the live members of a group that processes join and leave. See
+    /// [`WorkerGroup::members`](crate::WorkerGroup::members).
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
+    pub fn members(&self) -> Result<Vec<GroupMember>> {
+        self.inner()?.members()
+    }
+
+    /// Calls a function with the live members each time they change. See
+    /// [`WorkerGroup::on_member`](crate::WorkerGroup::on_member).
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
+    pub fn on_member(&self, on_change: impl Fn(&[GroupMember]) + Send + 'static) -> Result<()> {
+        self.inner()?.on_member(Box::new(on_change))
+    }
+
+    /// Leaves the group. Later calls of this store fail.
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
+    pub fn leave(&self) -> Result<()> {
+        self.inner()?.leave()
+    }
+
+    /// Writes a checkpoint on the servers of the store. See
+    /// [`WorkerGroup::checkpoint_on_servers`](crate::WorkerGroup::checkpoint_on_servers).
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - [`Unsupported`](crate::Error::Unsupported) if the store has no servers.
+    /// - [`Transport`](crate::Error::Transport) if a server cannot write its part.
+    pub fn checkpoint_on_servers(&self, name: &str) -> Result<()> {
+        self.inner()?.checkpoint_on_servers(name)
+    }
+
+    /// Returns how many pushes have changed a key since it was initialised.
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if the key is not initialised.
+    pub fn version(&self, key: &Key) -> Result<u64> {
+        let versions = self.inner()?.versions(std::slice::from_ref(key))?;
+        Ok(versions.first().copied().unwrap_or_default())
     }
 }

@@ -22,6 +22,7 @@ mod format;
 mod header;
 mod limits;
 mod manifest;
+mod parts;
 mod pending;
 mod read;
 mod state;
@@ -29,5 +30,6 @@ mod unescape;
 mod write;
 
 pub use background::{Checkpoint, CheckpointProgress};
+pub use parts::PartList;
 pub use pending::Checkpoints;
 pub use read::OptimizerStates;

@@ -13,6 +13,9 @@ use super::format::{
 use super::header::{Header, missing};
 use super::limits::check_manifest;
 use super::manifest::{FileContent, KeyRecord, Manifest, RuleRecord, VersionField, repeated};
+#[cfg(doc)]
+use super::parts::PartList;
+use super::parts::read_folder;
 use crate::backend::registry::Backends;
 use crate::codec::Compression;
 use crate::fallible;
@@ -27,7 +30,8 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 
 impl Snapshot {
-    /// Reads the checkpoint of a store into host memory. Does not change any store.
+    /// Reads the checkpoint of a store into host memory. Does not change any store. `path` is a file,
+    /// or the folder of a checkpoint that several servers have written (see [`PartList`]).
     ///
     /// # Errors
     /// - [`Error::Io`] if the file cannot be read.
@@ -35,7 +39,9 @@ impl Snapshot {
     ///   version. The message names the file and the problem.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
-        read_file(backends, path.as_ref(), Self::read_from)
+        let read_file = |path: &Path| read_file(backends, path, Self::read_from);
+        let path = path.as_ref();
+        if path.is_dir() { read_folder(path, read_file) } else { read_file(path) }
     }
 
     /// Reads the contents of a checkpoint file, as [`Snapshot::read`] does.

@@ -16,6 +16,7 @@ mod types;
 mod updater;
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::rows::{RowSparse, Value};
 use crate::tensor::Tensor;
-use crate::types::{Key, Result};
+use crate::types::{Error, Key, Result};
 
 pub use local::LocalStore;
 pub use snapshot::Snapshot;
 pub use types::{Description, KeyStats, OnExisting, PulledValue};
-pub use updater::Updater;
+pub use updater::{Updater, push_staleness, with_staleness};
 
 pub use norms::{BlockSums, CompleteSums, check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
@@ -168,6 +169,22 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// # Errors
     /// - The errors of [`KvStore::keys`].
     fn stats(&self) -> Result<Vec<KeyStats>>;
+
+    /// Returns how many pushes have changed each key since it was initialised, in the order of
+    /// `keys`.
+    ///
+    /// # Errors
+    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if a key is not initialised.
+    fn versions(&self, keys: &[Key]) -> Result<Vec<u64>> {
+        let stats = self.stats()?;
+        let mut versions = fallible::hash_map::<_, _, RandomState>(stats.len())?;
+        versions.extend(stats.iter().map(|stats| (&stats.key, stats.num_pushes)));
+        let version = |key| versions.get(key).copied();
+        fallible::try_collect(
+            keys.iter()
+                .map(|key| version(key).ok_or_else(|| Error::KeyNotFound { key: key.clone() })),
+        )
+    }
 
     /// Returns whether the key is initialised.
     ///
@@ -385,4 +402,69 @@ pub trait WorkerGroup {
         let _ = (head, body);
         Ok(())
     }
+
+    /// Returns the live members of a group that processes join and leave: workers first, each role
+    /// in the order of ranks.
+    ///
+    /// # Errors
+    /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
+    fn members(&self) -> Result<Vec<GroupMember>> {
+        Err(fixed("members"))
+    }
+
+    /// Calls a function with the live members each time they change, in a thread of its own.
+    /// Replaces an earlier function.
+    ///
+    /// # Errors
+    /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
+    fn on_member(&self, on_change: Box<OnMembers>) -> Result<()> {
+        let _ = on_change;
+        Err(fixed("on_member"))
+    }
+
+    /// Leaves the group. Later calls of this store fail with [`Closed`](crate::Error::Closed).
+    /// Dropping the store also leaves.
+    ///
+    /// # Errors
+    /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
+    fn leave(&self) -> Result<()> {
+        Err(fixed("leave"))
+    }
+
+    /// Writes a checkpoint on the servers of the store: each writes its part to the folder `name`
+    /// in its folder of checkpoints, and the first server writes the list of the parts. No values
+    /// travel over the network, and pushes continue meanwhile. The parts of a later checkpoint with
+    /// this name replace the earlier ones.
+    ///
+    /// [`Snapshot::read`] and `restore` take the folder if it has all parts, as on a shared file
+    /// system. They restore to any number of servers and to a local store.
+    ///
+    /// # Errors
+    /// - [`Unsupported`](crate::Error::Unsupported) if the store has no servers, or a server has no
+    ///   folder for checkpoints.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if `name` is not the name of a folder.
+    /// - [`Transport`](crate::Error::Transport) if a server cannot write its part. The earlier
+    ///   checkpoint stays.
+    fn checkpoint_on_servers(&self, name: &str) -> Result<()> {
+        let text = format!("checkpoint `{name}`: the store has no servers, so use `checkpoint`");
+        Err(Error::Unsupported(text))
+    }
+}
+
+/// A live member of a group that processes join and leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMember {
+    /// The name of the member.
+    pub name: String,
+    /// Its rank among the members of its role, from 0. A name keeps its rank until it leaves.
+    pub rank: u64,
+    /// Whether it never pushes.
+    pub is_reader: bool,
+}
+
+/// A function that is called with the live members of a group.
+pub type OnMembers = dyn Fn(&[GroupMember]) + Send;
+
+fn fixed(verb: &str) -> Error {
+    Error::Unsupported(format!("{verb}: no process joins or leaves this store"))
 }

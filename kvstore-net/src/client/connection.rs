@@ -1,6 +1,6 @@
 //! [`Connection`]: the membership of this process at one server, and its calls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::server::{KEEP_ALIVE, MOST_MESSAGE_BYTES, WINDOW};
 use crate::wire::{Elements, Receiver, error_of};
 
 /// A function that is called with the members when they change.
-pub(super) type OnMembers = dyn Fn(&[proto::Member]) + Send;
+pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
 
 /// How much longer than the server the client waits, so that the server's report of a timeout,
 /// which says for whom it waits, arrives first.
@@ -34,6 +34,8 @@ pub(super) struct Connection {
     session: watch::Receiver<Session>,
     members: Arc<Mutex<Members>>,
     calls: Mutex<Unanswered>,
+    /// The versions of the values that this member has pulled last, by key.
+    pulled: Mutex<HashMap<String, u64>>,
     /// The barriers that this member has passed.
     barriers: Mutex<Barriers>,
     /// Ends the membership when it is dropped or a message is sent.
@@ -162,6 +164,7 @@ impl Connection {
             session,
             members,
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
+            pulled: Mutex::default(),
             barriers: Mutex::default(),
             end,
         });
@@ -219,7 +222,7 @@ impl Connection {
 
     /// Calls `on_change` with the members when they change, in a thread of its own, because the
     /// function may call the store.
-    pub(super) fn on_members(&self, on_change: Box<OnMembers>) -> Result<()> {
+    pub(super) fn on_members(&self, on_change: Box<OnChange>) -> Result<()> {
         let (sender, receiver) = std::sync::mpsc::channel::<Vec<proto::Member>>();
         let calling =
             std::thread::Builder::new().name("kvstore-members".to_owned()).spawn(move || {
@@ -280,7 +283,12 @@ impl Connection {
     }
 
     /// Makes a call, and repeats it if the connection is lost.
-    pub(super) async fn call(self: Arc<Self>, backends: Backends, call: Call) -> Result<Answer> {
+    pub(super) async fn call(
+        self: Arc<Self>,
+        backends: Backends,
+        mut call: Call,
+    ) -> Result<Answer> {
+        self.add_versions(&mut call.verb);
         let open = Open { calls: &self.calls, sequence: self.number(call.changes) };
         // The incarnation for which the server may have made the call.
         let mut in_doubt = None;
@@ -296,7 +304,32 @@ impl Connection {
                 .into(),
             }),
             Err(Unmade(error)) => Err(error),
-            Ok(answered) => answered,
+            Ok(answered) => {
+                if let (Ok(answer), Verb::Pull(_) | Verb::PullRows(_)) = (&answered, &call.verb) {
+                    self.keep_versions(&answer.reply.values);
+                }
+                answered
+            }
+        }
+    }
+
+    /// Adds the versions that this member has pulled to a push.
+    fn add_versions(&self, verb: &mut Verb) {
+        let Verb::Push(push) = verb else { return };
+        let pulled = self.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        for value in &mut push.values {
+            value.version = pulled.get(&value.key).copied().unwrap_or_default();
+        }
+    }
+
+    /// Keeps the versions of pulled values.
+    fn keep_versions(&self, values: &[proto::Value]) {
+        let mut pulled = self.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        for value in values {
+            match pulled.get_mut(&value.key) {
+                Some(version) => *version = value.version,
+                None => drop(pulled.insert(value.key.clone(), value.version)),
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use kvstore_core::{Result, WorkerGroup};
+use kvstore_core::{GroupMember, OnMembers, PartList, Result, WorkerGroup};
 
 use super::connection::Call;
 use super::servers::missing;
@@ -11,18 +11,7 @@ use super::store::NetStore;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::runtime;
-use crate::wire::Elements;
-
-/// A live member of the group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupMember {
-    /// The name of the member.
-    pub name: String,
-    /// Its rank among the members of its role, from 0. A name keeps its rank until it leaves.
-    pub rank: u64,
-    /// Whether it never pushes.
-    pub is_reader: bool,
-}
+use crate::wire::{Elements, parse_keys};
 
 impl NetStore {
     /// Returns the membership at the first server, and waits for it if the connection is lost.
@@ -38,7 +27,7 @@ impl WorkerGroup for NetStore {
     }
 
     fn num_workers(&self) -> Result<usize> {
-        Ok(self.members().iter().filter(|member| !member.is_reader).count())
+        Ok(self.members()?.iter().filter(|member| !member.is_reader).count())
     }
 
     fn barrier(&self) -> Result<()> {
@@ -68,6 +57,43 @@ impl WorkerGroup for NetStore {
     fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {
         let command = proto::Command { head, body: body.to_owned() };
         self.write(Verb::Command(command), Elements::default(), "command".to_owned())
+    }
+
+    fn members(&self) -> Result<Vec<GroupMember>> {
+        Ok(members_of(&self.servers.first().members()))
+    }
+
+    fn on_member(&self, on_change: Box<OnMembers>) -> Result<()> {
+        let call = move |members: &[proto::Member]| on_change(&members_of(members));
+        self.servers.first().on_members(Box::new(call))
+    }
+
+    fn leave(&self) -> Result<()> {
+        self.servers.leave();
+        Ok(())
+    }
+
+    fn checkpoint_on_servers(&self, name: &str) -> Result<()> {
+        let reserved = Verb::Reserve(proto::Reserve { count: 1 });
+        let number = self.read(reserved, "checkpoint")?.reply.first_layout;
+        let file = |server: usize| format!("{number}-{server}.safetensors");
+        let call = |file: String, parts: String| {
+            let checkpoint = proto::Checkpoint { name: name.to_owned(), file, parts };
+            Call::read(Verb::Checkpoint(checkpoint), format!("checkpoint `{name}`"))
+        };
+        let keys = if let Some(sharded) = &self.sharded {
+            sharded.checkpoint(|server| call(file(server), String::new()))?
+        } else {
+            let answer = self.servers.call(call(file(0), String::new()))?;
+            let keys = parse_keys(&answer.reply.keys)?;
+            keys.into_iter().map(|key| (key, Vec::from([0]))).collect()
+        };
+        let files = (0..self.servers.len()).map(file).collect();
+        let parts = PartList::new(files, &keys).to_json()?;
+        // The first server keeps the list before any server removes the parts of the earlier one.
+        let keep = call(String::new(), parts);
+        self.servers.call(keep.clone())?;
+        self.servers.call_all(&keep).map(drop)
     }
 }
 

@@ -10,7 +10,6 @@ mod sharded;
 mod status;
 mod store;
 
-pub use group::GroupMember;
 pub use options::NetStoreOptions;
 pub use status::ServerStatus;
 pub use store::NetStore;

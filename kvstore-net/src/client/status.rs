@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use kvstore_core::{Error, Result};
+use kvstore_core::{Error, GroupMember, Result};
 use tonic::transport::Endpoint;
 
-use super::group::{GroupMember, members_of};
+use super::group::members_of;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;

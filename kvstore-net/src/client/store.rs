@@ -14,7 +14,6 @@ use kvstore_core::{
 
 use super::connection::{Answer, Call};
 use super::failures::{Failures, Recorded};
-use super::group::{GroupMember, members_of};
 use super::membership::Target;
 use super::options::NetStoreOptions;
 use super::servers::{Servers, missing};
@@ -37,7 +36,7 @@ use crate::wire::{
 pub struct NetStore {
     pub(super) servers: Arc<Servers>,
     /// The calls on several servers. `None` with one server.
-    sharded: Option<Sharded>,
+    pub(super) sharded: Option<Sharded>,
     staleness: Option<u64>,
     /// The servers, if they are in this process.
     embedded: Vec<Arc<Server>>,
@@ -96,37 +95,6 @@ impl NetStore {
         let mut store = Self::connect(backends, &options)?;
         store.embedded = fallible::copied(servers)?;
         Ok(store)
-    }
-
-    /// Returns the live members: workers first, each role in the order of ranks.
-    pub fn members(&self) -> Vec<GroupMember> {
-        members_of(&self.servers.first().members())
-    }
-
-    /// Calls `on_change` with the live members each time they change, in a thread of its own.
-    ///
-    /// # Errors
-    /// - [`Error::Transport`] if the thread cannot be started.
-    pub fn on_member(&self, on_change: impl Fn(&[GroupMember]) + Send + 'static) -> Result<()> {
-        self.servers.first().on_members(Box::new(move |members| on_change(&members_of(members))))
-    }
-
-    /// Returns how many pushes have changed each key since it was initialised.
-    ///
-    /// # Errors
-    /// - [`Error::KeyNotFound`] if a key is not initialised.
-    pub fn versions(&self, keys: &[Key]) -> Result<Vec<u64>> {
-        if let Some(sharded) = &self.sharded {
-            return sharded.versions(keys);
-        }
-        let asked = Verb::Versions(proto::Keys { keys: keys_of(keys), layouts: Vec::new() });
-        let answer = self.read(asked, "versions")?;
-        Ok(answer.reply.values.iter().map(|value| value.version).collect())
-    }
-
-    /// Leaves the group. Later calls fail. Dropping the store also leaves.
-    pub fn leave(&self) {
-        self.servers.leave();
     }
 
     /// Makes a call that changes nothing, on the first server.
@@ -251,6 +219,15 @@ impl KvStore for NetStore {
             return sharded.stats();
         }
         stats_in(self.read(Verb::Stats(proto::Empty {}), "stats")?)
+    }
+
+    fn versions(&self, keys: &[Key]) -> Result<Vec<u64>> {
+        if let Some(sharded) = &self.sharded {
+            return sharded.versions(keys);
+        }
+        let asked = Verb::Versions(proto::Keys { keys: keys_of(keys), layouts: Vec::new() });
+        let answer = self.read(asked, "versions")?;
+        Ok(answer.reply.values.iter().map(|value| value.version).collect())
     }
 
     fn contains(&self, key: &Key) -> Result<bool> {

@@ -38,6 +38,8 @@ struct State {
     /// The calls of each name that run, also of an earlier incarnation.
     running: HashMap<String, usize>,
     clocks: Clocks<Key, String>,
+    /// How many pushes have changed each key.
+    versions: HashMap<Key, u64>,
     barrier: Barrier,
     /// Whether the server accepts no further calls.
     is_draining: bool,
@@ -93,6 +95,7 @@ impl Group {
             calls: HashMap::new(),
             running: HashMap::new(),
             clocks: Clocks::default(),
+            versions: HashMap::new(),
             barrier: Barrier::default(),
             is_draining: false,
         };
@@ -307,6 +310,9 @@ impl Group {
                     state.running.remove(&caller.name);
                 }
             }
+            for key in pushed {
+                *state.versions.entry(key.clone()).or_default() += 1;
+            }
             if state.check(caller).is_err() {
                 // A later process has this name. It has its own calls and clocks.
                 return;
@@ -325,7 +331,19 @@ impl Group {
     }
 
     pub(crate) fn remove_keys(&self, keys: &[Key]) {
-        self.change(|state| keys.iter().for_each(|key| state.clocks.remove_key(key)));
+        self.change(|state| {
+            for key in keys {
+                state.clocks.remove_key(key);
+                state.versions.remove(key);
+            }
+        });
+    }
+
+    /// Returns how many pushes have changed each key.
+    pub(crate) fn versions(&self, keys: &[Key]) -> Vec<u64> {
+        let state = self.state();
+        let version = |key| state.versions.get(key).copied().unwrap_or_default();
+        keys.iter().map(version).collect()
     }
 
     /// Waits until no live worker is more than `staleness` pushes behind the caller.

@@ -1,5 +1,6 @@
 //! [`Server`]: a store that the members of a group reach over the network.
 
+mod checkpoints;
 mod group;
 mod local_stores;
 mod records;
@@ -8,6 +9,7 @@ mod verbs;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
+use self::checkpoints::Checkpoints;
 use self::group::Group;
 use self::records::Holder;
 use self::service::Service;
@@ -58,19 +61,29 @@ pub struct ServerOptions {
     address: String,
     store: String,
     lease: Duration,
+    checkpoints: Option<PathBuf>,
 }
 
 impl ServerOptions {
     /// Returns the settings of a server that listens on `address`, such as `127.0.0.1:9191`. Port 0
     /// selects a free port.
     pub fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), store: "local".to_owned(), lease: LEASE }
+        Self { address: address.into(), store: "local".to_owned(), lease: LEASE, checkpoints: None }
     }
 
     /// Sets the name of the store that holds the values, `local` or `device`.
     #[must_use]
     pub fn store(mut self, name: impl Into<String>) -> Self {
         self.store = name.into();
+        self
+    }
+
+    /// Sets the folder for
+    /// [`checkpoint_on_servers`](kvstore_core::WorkerGroup::checkpoint_on_servers). Without one, the
+    /// server writes no files.
+    #[must_use]
+    pub fn checkpoints(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.checkpoints = Some(folder.into());
         self
     }
 
@@ -173,7 +186,12 @@ impl Server {
         let commands = Commands::default();
         let service = Service {
             group: Arc::clone(&group),
-            holder: Arc::new(Holder::new(Arc::clone(&store), backends.clone(), run)),
+            holder: Arc::new(Holder::new(
+                Arc::clone(&store),
+                backends.clone(),
+                Checkpoints::new(options.checkpoints.clone()),
+                run,
+            )),
             place: Arc::new(OnceLock::new()),
             commands: commands.clone(),
             run,

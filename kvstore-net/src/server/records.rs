@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kvstore_core::{
-    Backends, Error, Key, KvStore, LocalStore, Optimizer, Result, StepUnit, fallible,
+    Backends, Error, Key, KvStore, LocalStore, Optimizer, PartList, Result, StepUnit, fallible,
 };
 
+use super::checkpoints::Checkpoints;
 use super::verbs::{self, Answer, Payload};
 use crate::proto;
 use crate::proto::change_settings::Change;
@@ -23,6 +24,18 @@ struct Records {
     rollback: u64,
 }
 
+impl Records {
+    /// Returns each key with its placement.
+    fn messages(&self) -> Result<Vec<proto::Value>> {
+        let message = |(key, placement): (&Key, &proto::Placement)| proto::Value {
+            key: key.as_str().to_owned(),
+            placement: Some(placement.clone()),
+            ..proto::Value::default()
+        };
+        fallible::collect(self.by_key.iter().map(message))
+    }
+}
+
 /// A store and the layouts of its keys.
 #[derive(Debug)]
 pub(crate) struct Holder {
@@ -34,18 +47,25 @@ pub(crate) struct Holder {
     /// Whether the group has several servers. Otherwise, no call takes the lock.
     has_layouts: AtomicBool,
     next_layout: AtomicU64,
+    checkpoints: Checkpoints,
 }
 
 impl Holder {
     /// Returns a holder whose first layout is above `floor`. That of a restarted server must be
     /// above all layouts that it reserved before.
-    pub(crate) fn new(store: Arc<LocalStore>, backends: Backends, floor: u64) -> Self {
+    pub(crate) fn new(
+        store: Arc<LocalStore>,
+        backends: Backends,
+        checkpoints: Checkpoints,
+        floor: u64,
+    ) -> Self {
         Self {
             store,
             backends,
             records: RwLock::default(),
             has_layouts: AtomicBool::new(false),
             next_layout: AtomicU64::new(floor + 1),
+            checkpoints,
         }
     }
 
@@ -69,6 +89,9 @@ impl Holder {
         if let Verb::Reserve(reserve) = verb {
             let first_layout = self.next_layout.fetch_add(reserve.count, Ordering::Relaxed);
             return Ok(Answer::of(proto::Reply { first_layout, ..Default::default() }));
+        }
+        if let Verb::Checkpoint(checkpoint) = verb {
+            return self.checkpoint(&checkpoint);
         }
         if !self.has_layouts.load(Ordering::Relaxed) {
             return make(verb, payload);
@@ -150,11 +173,7 @@ impl Holder {
             Verb::Snapshot(_) => {
                 let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
                 let mut answer = make(verb, payload)?;
-                answer.reply.values = fallible::with_capacity(records.by_key.len())?;
-                for (key, placement) in &records.by_key {
-                    let (key, placement) = (key.as_str().to_owned(), Some(placement.clone()));
-                    answer.reply.values.push(proto::Value { key, placement, ..Default::default() });
-                }
+                answer.reply.values = records.messages()?;
                 Ok(answer)
             }
             verb => make(verb, payload),
@@ -191,6 +210,24 @@ impl Holder {
         }
         let answer = make();
         if is_here() { answer } else { Ok(moved()) }
+    }
+
+    /// Writes a part of a checkpoint, or the list of the parts. The answer of the former has the
+    /// keys of the part.
+    fn checkpoint(&self, checkpoint: &proto::Checkpoint) -> Result<Answer> {
+        let folder = self.checkpoints.folder(&checkpoint.name)?;
+        if !checkpoint.parts.is_empty() {
+            self.checkpoints.keep(&folder, &PartList::from_json(&checkpoint.parts)?)?;
+            return Ok(Answer::default());
+        }
+        let (snapshot, values) = {
+            let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
+            (self.store.snapshot()?, records.messages()?)
+        };
+        let keys = snapshot.keys().map(|key| key.as_str().to_owned()).collect();
+        // Pushes continue meanwhile.
+        self.checkpoints.write(&folder, &checkpoint.file, &snapshot)?;
+        Ok(Answer::of(proto::Reply { keys, values, ..Default::default() }))
     }
 
     /// Adds keys with their layouts. The answer has the layouts that the keys have now.

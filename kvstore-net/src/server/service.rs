@@ -1,11 +1,12 @@
 //! [`Service`]: the gRPC methods. It only moves messages; `group.rs` and `verbs.rs` decide.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kvstore_core::{Error, Result as StoreResult, fallible, panic_text};
+use kvstore_core::{Error, Key, Result as StoreResult, fallible, panic_text, with_staleness};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -237,16 +238,21 @@ impl Service {
         payload: Payload,
         deadline: Instant,
     ) -> StoreResult<Answer> {
-        let bounded = match &verb {
-            Verb::Pull(pull) => pull.staleness.map(|staleness| (&pull.keys, staleness)),
-            Verb::PullRows(pull) => pull.staleness.map(|staleness| (&pull.keys, staleness)),
-            _ => None,
+        let (keys, staleness) = match &verb {
+            Verb::Pull(pull) => (parse_keys(&pull.keys)?, pull.staleness),
+            Verb::PullRows(pull) => (parse_keys(&pull.keys)?, pull.staleness),
+            _ => (Vec::new(), None),
         };
-        if let Some((keys, staleness)) = bounded {
-            let keys = parse_keys(keys)?;
+        if let Some(staleness) = staleness {
             self.group.wait_for_workers(&caller.name, &keys, staleness, deadline).await?;
         }
-        self.blocking(|| self.holder.make(verb, payload)).await
+        // Read before the values, so that a push never looks less stale than it is.
+        let versions = self.group.versions(&keys);
+        let mut answer = self.blocking(|| self.holder.make(verb, payload)).await?;
+        for (value, version) in answer.reply.values.iter_mut().zip(versions) {
+            value.version = version;
+        }
+        Ok(answer)
     }
 
     /// Makes a call that changes the store or the group, and records its outcome.
@@ -273,7 +279,8 @@ impl Service {
                 if let Verb::Remove(keys) = &verb {
                     removed = parse_keys(&keys.keys).unwrap_or_default();
                 }
-                let make = || self.holder.make(verb, payload);
+                let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
+                let make = || with_staleness(staleness, || self.holder.make(verb, payload));
                 self.blocking(make).await.and_then(|answer| {
                     pushed = keys?;
                     Ok(answer)
@@ -291,6 +298,19 @@ impl Service {
         }
         running.finish(outcome, &pushed);
         result.unwrap_or_else(|error| failed(&error))
+    }
+
+    /// Returns how many pushes have changed each key since the caller of a push pulled it last.
+    fn staleness(&self, verb: &Verb, keys: &[Key]) -> Vec<(Key, u64)> {
+        let Verb::Push(push) = verb else { return Vec::new() };
+        let versions = self.group.versions(keys);
+        let seen: HashMap<&str, u64> =
+            push.values.iter().map(|value| (value.key.as_str(), value.version)).collect();
+        let staleness = |(key, version): (&Key, u64)| {
+            let seen = seen.get(key.as_str()).copied().unwrap_or_default();
+            (key.clone(), version.saturating_sub(seen))
+        };
+        keys.iter().zip(versions).map(staleness).collect()
     }
 
     /// Runs work that may take long, wait for locks or panic, for example in an updater. If the

@@ -76,6 +76,7 @@ pub(crate) fn changes(verb: &Verb) -> bool {
         | Verb::Snapshot(_)
         | Verb::Versions(_)
         | Verb::Reserve(_)
+        | Verb::Checkpoint(_)
         | Verb::Status(_) => false,
     }
 }
@@ -146,12 +147,8 @@ pub(crate) fn make(
             }
         }
         (Verb::Versions(asked), _) => {
-            let keys = parse_keys(&asked.keys)?;
-            let stats = store.stats()?;
-            for key in keys {
-                let found = stats.iter().find(|stats| stats.key == key);
-                let found = found.ok_or_else(|| Error::KeyNotFound { key: key.clone() })?;
-                let (key, version) = (key.as_str().to_owned(), found.num_pushes);
+            let versions = store.versions(&parse_keys(&asked.keys)?)?;
+            for (key, version) in asked.keys.into_iter().zip(versions) {
                 answer.reply.values.push(proto::Value { key, version, ..Default::default() });
             }
         }
@@ -173,7 +170,14 @@ pub(crate) fn make(
             answer.reply.blob = Some(proto::Blob { num_bytes: bytes.len() as u64 });
             answer.elements.push_bytes(Bytes::from(bytes));
         }
-        (Verb::Barrier(_) | Verb::Command(_) | Verb::Status(_) | Verb::Reserve(_), _)
+        (
+            Verb::Barrier(_)
+            | Verb::Command(_)
+            | Verb::Status(_)
+            | Verb::Reserve(_)
+            | Verb::Checkpoint(_),
+            _,
+        )
         | (Verb::Init(_) | Verb::Push(_), Payload::Bytes(_))
         | (Verb::Rollback(_) | Verb::SetStates(_), Payload::Values(_)) => {
             return Err(wrong_payload());

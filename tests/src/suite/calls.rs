@@ -187,7 +187,7 @@ pub fn store_names_must_match_completely() {
             "{error}"
         );
     }
-    for name in ["dist_async", "nccl", "p3"] {
+    for name in ["nccl", "p3"] {
         assert_code(kvstore::create(name), ErrorCode::Unsupported);
     }
 }

@@ -17,7 +17,7 @@ use crate::rules::placement::home;
 use crate::wire::Elements;
 
 /// The servers of the parts of a value, in order.
-type Parts = Vec<usize>;
+pub(in crate::client) type Parts = Vec<usize>;
 
 impl Sharded {
     /// Returns the snapshot of all servers. Each server takes its own, one after a call of `init`
@@ -34,6 +34,23 @@ impl Sharded {
                 return Snapshot::concatenate(&snapshots, &keys);
             }
             self.wait_again(start, "snapshot")?;
+        }
+    }
+
+    /// Writes a part of a checkpoint on each server. Returns the keys of all servers with the
+    /// servers of their parts.
+    pub(in crate::client) fn checkpoint(
+        &self,
+        checkpoint: impl Fn(usize) -> Call,
+    ) -> Result<Vec<(Key, Parts)>> {
+        let start = Instant::now();
+        loop {
+            let calls = (0..self.servers.len()).map(|server| (server, checkpoint(server)));
+            let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>()?;
+            if let Some(keys) = self.complete_keys(&answers)? {
+                return Ok(keys);
+            }
+            self.wait_again(start, "checkpoint")?;
         }
     }
 
