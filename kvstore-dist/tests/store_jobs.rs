@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 use jobs::{MPICH, MPICH_TCP, Mpi, OPEN_MPI, OPEN_MPI_TCP, group, signal};
 use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore, Result, Value, WorkerGroup};
 use kvstore_dist::{DistStore, Group};
+use kvstore_tests::hosts::set_cable;
 use kvstore_tests::operations::program;
-use namespaces::{Hosts, set_cable};
+use namespaces::Hosts;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use values::{floats, full, key};
@@ -144,7 +145,7 @@ fn two_hosts() {
         let Some(job) = hosts.job(&mpi, "hosts") else { continue };
         job.succeeds_but_for_its_end(&mpi, 2);
         let text = job.text();
-        for name in &hosts.names {
+        for name in hosts.names() {
             assert!(text.contains(&format!("a rank on {name}")), "no rank on {name}: {text}");
         }
     }

@@ -91,4 +91,7 @@ mod manual {
 
     #[doc = include_str!("../../docs/guides/embeddings.md")]
     struct Embeddings;
+
+    #[doc = include_str!("../../docs/guides/servers.md")]
+    struct Servers;
 }

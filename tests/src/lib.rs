@@ -9,6 +9,7 @@
 //! - [`operations`] generates random programs; [`replay`] runs them on a store and on the model.
 //! - [`suite`] has the checks that every implementation of an interface must pass.
 //! - [`fuzz`] has the checks and the initial files of the fuzzer.
+//! - [`hosts`] simulates two hosts with a cable between them.
 //! - [`place`] selects the devices of the checks.
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
 //! - [`reduced`] reduces the checks for Miri.
@@ -23,6 +24,7 @@ pub mod compare;
 pub mod compression;
 pub mod format;
 pub mod fuzz;
+pub mod hosts;
 pub mod json;
 mod layerwise;
 pub mod model;

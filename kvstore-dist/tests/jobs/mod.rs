@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvstore_dist::{Group, MpiCollective, MpiOptions, Wait};
+use kvstore_tests::hosts::is_installed;
 
 /// The environment variable with the name of the program that a rank runs.
 const PROGRAM: &str = "KVSTORE_TEST_PROGRAM";
@@ -117,12 +118,6 @@ impl Mpi {
         command.envs(environment.iter().copied());
         Some(run(command.arg(this_program()), program))
     }
-}
-
-/// Returns whether a command is in one of the folders of `PATH`.
-pub(crate) fn is_installed(command: &str) -> bool {
-    let folders = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&folders).any(|folder| folder.join(command).exists())
 }
 
 pub(crate) fn this_program() -> PathBuf {

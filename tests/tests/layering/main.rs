@@ -237,7 +237,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
 ];
 
 /// Further crates that the tests of a crate use: the suites, and the stores that they take.
-const IN_TESTS: [(&str, &str); 12] = [
+const IN_TESTS: [(&str, &str); 13] = [
     ("kvstore-core", "kvstore-allocators"),
     ("kvstore-cuda", "kvstore-emulator"),
     ("kvstore-cuda", "kvstore-allocators"),
@@ -249,6 +249,7 @@ const IN_TESTS: [(&str, &str); 12] = [
     ("kvstore-net", "kvstore"),
     ("kvstore-net", "kvstore-tests"),
     ("kvstore-cli", "kvstore-core"),
+    ("kvstore-cli", "kvstore-tests"),
     ("kvstore-tests", "kvstore-allocators"),
 ];
 

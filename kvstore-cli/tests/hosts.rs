@@ -1,0 +1,135 @@
+//! A server and a worker on two simulated hosts, whose cable is cut.
+
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kvstore::{DType, Device, NetStoreOptions, Optimizer, connect, create, full, ones};
+use kvstore_tests::hosts::{ADDRESSES, Hosts};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// The number of pushes of the worker.
+const NUM_PUSHES: usize = 400;
+
+/// A process that ends with the test.
+struct Process {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Returns the next line that begins with this text.
+    fn line(&mut self, start: &str) -> String {
+        let lines = self.lines.by_ref().map_while(Result::ok);
+        lines.into_iter().find(|line| line.starts_with(start)).expect(start)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program of a worker. Each push subtracts 1 from the value. Outside of the tests below, it
+/// does nothing.
+#[test]
+fn worker() {
+    if std::env::var_os("KVSTORE_TEST_WORKER").is_none() {
+        return;
+    }
+    let store = create("dist_async").unwrap();
+    println!("\njoined as {}", store.members().unwrap()[0].name);
+    store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
+    store.init("w", &full([3], 1000.0, DType::F32, Device::cpu(0)).unwrap()).unwrap();
+    for index in 0..NUM_PUSHES {
+        store.push("w", &ones([3], DType::F32, Device::cpu(0)).unwrap()).unwrap();
+        if index == 20 {
+            println!("pushing");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let value = ones([3], DType::F32, Device::cpu(0)).unwrap();
+    store.pull("w", &value).unwrap();
+    println!("pulled {:?}", value.to_vec::<f32>().unwrap());
+}
+
+fn worker_command(command: &mut Command, servers: &str) -> Process {
+    command.args(["--exact", "worker", "--nocapture"]);
+    Process::start(command.env("KVSTORE_TEST_WORKER", "1").env("KVSTORE_SERVERS", servers))
+}
+
+/// The text of the value after all pushes: none was lost or counted twice.
+fn expected() -> String {
+    let value = 1000.0 - f32::from(u16::try_from(NUM_PUSHES).unwrap());
+    format!("pulled {:?}", [value; 3])
+}
+
+#[test]
+fn dist_async_joins_the_servers_of_the_environment() {
+    let program = Path::new(env!("CARGO_BIN_EXE_kvstore"));
+    let mut servers = [0, 1]
+        .map(|_| Process::start(Command::new(program).args(["serve", "--address", "127.0.0.1:0"])));
+    let addresses: Vec<_> = servers
+        .iter_mut()
+        .map(|server| server.line("listening on ").replace("listening on ", ""))
+        .collect();
+    let this = std::env::current_exe().unwrap();
+    let mut worker = worker_command(&mut Command::new(this), &addresses.join(", "));
+    assert_eq!(worker.line("pulled"), expected());
+    let error = create("dist_async").unwrap_err().to_string();
+    assert!(error.contains("KVSTORE_SERVERS has no addresses of servers"), "{error}");
+}
+
+#[test]
+fn no_push_is_lost_or_counted_twice_if_the_cable_is_cut() {
+    let Some(hosts) = Hosts::new() else { return };
+    let program = Path::new(env!("CARGO_BIN_EXE_kvstore"));
+    let address = format!("{}:9191", ADDRESSES[0]);
+    let arguments = ["serve", "--insecure", "--lease", "1", "--address", &address];
+    let mut server = Process::start(hosts.command(0, program).args(arguments));
+    server.line("listening on ");
+    let this = std::env::current_exe().unwrap();
+    let mut worker = worker_command(&mut hosts.command(1, &this), &address);
+    let name = worker.line("joined as ").replace("joined as ", "");
+    worker.line("pushing");
+    let members = || {
+        let mut status = hosts.command(0, program);
+        let output = status.args(["status", "--server", &address]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(members().contains(&name), "{}", members());
+    // The cable is cut without a reset of the connection, so only the lease tells.
+    hosts.set_cable(1, "down");
+    let start = Instant::now();
+    while members().contains(&name) {
+        assert!(start.elapsed() < LONG, "the lease does not end");
+    }
+    println!("the lease ended after {:?}", start.elapsed());
+    hosts.set_cable(1, "up");
+    assert_eq!(worker.line("pulled"), expected());
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named() {
+    let options = NetStoreOptions::new("127.0.0.1:1").timeout(Duration::from_secs(1));
+    let error = connect(&options).unwrap_err();
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+}
