@@ -46,8 +46,8 @@
 //!
 //! # Limits
 //!
-//! - Compression is computed on the server, so values travel uncompressed, and the workers share
-//!   the residuals.
+//! - With compression, members send codes and keep the residuals. A snapshot has those of the member
+//!   that takes it, and a checkpoint on servers has none.
 //! - `clip_global_norm` needs one server.
 //! - `restore` replaces the contents of the server, so one worker should call it.
 //! - The server trusts the sizes in messages, up to its memory limit.

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use kvstore::{backends, push_staleness};
 use kvstore_core::{
-    Backends, CpuBackend, Device, ErrorCode, Key, KvStore, Optimizer, Tensor, Value, WorkerGroup,
+    Backends, Compression, CpuBackend, Device, ErrorCode, Key, KvStore, Optimizer, Tensor, Value,
+    WorkerGroup,
 };
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
@@ -590,4 +591,32 @@ fn a_push_that_does_not_fit_the_memory_of_the_server_changes_nothing() {
     store.set_updater(None).unwrap();
     store.push(&[key("w")], &[large(2.0)], 0).unwrap();
     assert_eq!(number(&store, "w"), 2.0);
+}
+
+#[test]
+fn each_worker_compresses_its_values_and_keeps_its_residuals() {
+    let server = server();
+    let (first, second) = (connect(&options(&server)), connect(&options(&server)));
+    first.init(&[key("w")], &[value(0.0)]).unwrap();
+    second.push(&[key("w")], &[value(0.25)], 0).unwrap();
+    assert_eq!(number(&first, "w"), 0.25);
+    let compression = Compression::new("2bit", 0.5).unwrap();
+    first.set_compression(Some(compression)).unwrap();
+    // The second worker does not know the compression yet.
+    let push = |store: &NetStore| {
+        store.push(&[key("w")], &[value(0.25)], 0).unwrap();
+        number(&first, "w")
+    };
+    assert_eq!((push(&second), push(&first)), (0.0, 0.0));
+    assert_eq!((push(&second), push(&first)), (0.5, 0.5));
+    assert_eq!(second.compression().unwrap(), Some(compression));
+    assert_eq!(server.store().compression().unwrap(), None, "the store gets decoded values");
+    push(&second);
+    let snapshot = second.snapshot().unwrap();
+    assert_eq!(snapshot.residuals(&key("w"))[0].to_vec::<f32>().unwrap(), [0.25; 2]);
+    assert_eq!(snapshot.compression(), Some(compression));
+    first.set_compression(None).unwrap();
+    assert_eq!(push(&second), 0.25);
+    second.rollback(&snapshot).unwrap();
+    assert_eq!((first.compression().unwrap(), push(&second)), (Some(compression), 0.5));
 }

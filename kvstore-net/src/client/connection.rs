@@ -505,7 +505,7 @@ async fn receive(
     if !reply.has_elements {
         return Ok(Ok(Answer { reply, ..Answer::default() }));
     }
-    let mut receiver = match Receiver::new(backends, &reply.values) {
+    let mut receiver = match Receiver::new(backends, &reply.values, None) {
         Ok(receiver) => receiver,
         Err(error) => return Ok(Err(error)),
     };

@@ -5,6 +5,7 @@ mod failures;
 mod group;
 mod membership;
 mod options;
+mod residuals;
 mod servers;
 mod sharded;
 mod status;

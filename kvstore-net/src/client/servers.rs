@@ -1,16 +1,18 @@
 //! [`Servers`]: the connections of a store to the servers of its group.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Error, Result};
+use kvstore_core::{Backends, Compression, Error, Key, Result};
 
 use super::connection::{Answer, Call, Connection};
 use super::membership::Target;
+use super::residuals::{Encoder, Residuals};
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::runtime;
 use crate::server::store_in_this_process;
+use crate::wire::to_compression;
 
 /// The connections of a store to all servers of its group, in the order of the list of servers.
 #[derive(Debug)]
@@ -19,8 +21,18 @@ pub(super) struct Servers {
     /// The connection to the first server, which keeps ranks, barriers and layouts.
     first: Arc<Connection>,
     all: Vec<Arc<Connection>>,
+    compression: Mutex<CachedCompression>,
+    /// Locked during pushes with compression.
+    residuals: Mutex<Residuals>,
     /// The process that has the threads of the connections.
     process: Origin,
+}
+
+/// The compression of the store, which may be out of date.
+#[derive(Clone, Copy, Debug)]
+enum CachedCompression {
+    Known(Option<Compression>),
+    Unknown,
 }
 
 impl Servers {
@@ -41,7 +53,19 @@ impl Servers {
         }
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
         let first = all.first().cloned().ok_or_else(none)?;
-        Ok(Self { backends: backends.clone(), first, all, process: Origin::current() })
+        let joined = first.membership().and_then(|joined| joined.compression);
+        let compression = match joined {
+            Some(compression) => CachedCompression::Known(to_compression(&compression)?),
+            None => CachedCompression::Unknown,
+        };
+        Ok(Self {
+            backends: backends.clone(),
+            first,
+            all,
+            compression: Mutex::new(compression),
+            residuals: Mutex::default(),
+            process: Origin::current(),
+        })
     }
 
     pub(super) fn backends(&self) -> &Backends {
@@ -109,6 +133,75 @@ impl Servers {
         let answer =
             self.call(Call::read(Verb::Settings(proto::Empty {}), "settings".to_owned()))?;
         answer.reply.settings.ok_or_else(|| missing("settings"))
+    }
+
+    /// Returns the compression of the store. It may be out of date: see
+    /// [`Servers::forget_compression`].
+    pub(super) fn compression(&self) -> Result<Option<Compression>> {
+        let known = || self.compression.lock().unwrap_or_else(PoisonError::into_inner);
+        if let CachedCompression::Known(compression) = *known() {
+            return Ok(compression);
+        }
+        let found = self.settings()?.compression;
+        let found = found.as_ref().map_or(Ok(None), to_compression)?;
+        *known() = CachedCompression::Known(found);
+        Ok(found)
+    }
+
+    /// Forgets the compression, because a server has another one or it changes.
+    pub(super) fn forget_compression(&self) {
+        let mut known = self.compression.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = CachedCompression::Unknown;
+    }
+
+    /// Returns the residuals of this member.
+    pub(super) fn residuals(&self) -> MutexGuard<'_, Residuals> {
+        self.residuals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the residuals, or `None` while a push with compression is running.
+    pub(super) fn residuals_if_free(&self) -> Option<MutexGuard<'_, Residuals>> {
+        self.residuals.try_lock().ok()
+    }
+
+    /// Makes a push with the compression of the store. `push` gets the encoder if there is one, and
+    /// returns `None` if it has changed nothing because the compression is out of date. `orders`
+    /// returns the positions of the keys in the order of initialisation.
+    ///
+    /// The residuals change only for keys whose push takes effect: all of them, or those before the
+    /// key whose updater fails.
+    pub(super) fn push(
+        &self,
+        keys: &[Key],
+        orders: impl Fn(&[Key]) -> Result<Vec<u64>>,
+        push: impl Fn(Option<&mut Encoder>) -> Result<Option<()>>,
+    ) -> Result<()> {
+        loop {
+            let Some(compression) = self.compression()? else {
+                if push(None)?.is_some() {
+                    return Ok(());
+                }
+                self.forget_compression();
+                continue;
+            };
+            let mut residuals = self.residuals();
+            let mut encoder = residuals.encoder(compression, keys)?;
+            match push(Some(&mut encoder)) {
+                Ok(Some(())) => {
+                    residuals.commit(encoder, |_| true);
+                    return Ok(());
+                }
+                Ok(None) => self.forget_compression(),
+                Err(Error::Updater { key, source }) => {
+                    let orders = orders(keys)?;
+                    let order = |key: &Key| keys.iter().zip(&orders).find(|(k, _)| *k == key);
+                    let failed = order(&key).map(|(_, order)| *order);
+                    residuals.commit(encoder, |key| order(key).map(|(_, order)| *order) < failed);
+                    return Err(Error::Updater { key, source });
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// # Errors

@@ -16,6 +16,7 @@ use super::connection::{Answer, Call};
 use super::failures::{Failures, Recorded};
 use super::membership::Target;
 use super::options::NetStoreOptions;
+use super::residuals::{Encoder, positions};
 use super::servers::{Servers, missing};
 use super::sharded::Sharded;
 use crate::proto;
@@ -24,7 +25,7 @@ use crate::proto::request::Verb;
 use crate::rules::Role;
 use crate::server::Server;
 use crate::wire::{
-    Elements, compression_of, hyper_parameters_of, keys_of, parse_keys, parse_spec, to_compression,
+    Elements, compression_of, hyper_parameters_of, keys_of, parse_keys, parse_spec, spec_of,
     value_of,
 };
 
@@ -127,6 +128,45 @@ fn values_of(keys: &[Key], values: &[Value]) -> Result<(Vec<proto::Value>, Eleme
     Ok((fallible::try_collect(values)?, elements))
 }
 
+impl NetStore {
+    /// Returns the messages for values, with their codes.
+    fn codes_of(
+        &self,
+        keys: &[Key],
+        values: &[Value],
+        encoder: &mut Encoder,
+    ) -> Result<(Vec<proto::Value>, Elements)> {
+        let backends = self.servers.backends();
+        let (mut messages, mut elements) = (Vec::new(), Elements::default());
+        for ((key, value), position) in keys.iter().zip(values).zip(positions(keys)) {
+            let codes = encoder.encode(backends, (key, value), position, 0);
+            let codes = match codes {
+                Err(error @ Error::InvalidArgument(_)) => {
+                    // Errors of the key come first.
+                    self.check_spec(key, value)?;
+                    return Err(error);
+                }
+                codes => codes?,
+            };
+            let mut message = value_of(key, &codes.into(), &mut elements)?;
+            message.spec = Some(spec_of(value.spec()));
+            fallible::push(&mut messages, message)?;
+        }
+        Ok((messages, elements))
+    }
+
+    /// # Errors
+    /// - [`Error::KeyNotFound`] if the key is not initialised.
+    /// - [`Error::SpecMismatch`] if the value has another type than the stored one.
+    fn check_spec(&self, key: &Key, value: &Value) -> Result<()> {
+        let described = self.describe(std::slice::from_ref(key))?;
+        match described.first().filter(|stored| stored.spec != *value.spec()) {
+            Some(stored) => Err(Error::spec_mismatch(key, &stored.spec, value.spec())),
+            None => Ok(()),
+        }
+    }
+}
+
 impl KvStore for NetStore {
     fn name(&self) -> &str {
         Self::NAME
@@ -135,11 +175,16 @@ impl KvStore for NetStore {
     fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         if let Some(sharded) = &self.sharded {
-            return self.changing("init", || sharded.init(keys, values, existing));
+            self.changing("init", || sharded.init(keys, values, existing))?;
+        } else {
+            let (values, elements) = values_of(keys, values)?;
+            let init = proto::Init { values, on_existing: on_existing_of(existing).into() };
+            self.write(Verb::Init(init), elements, describe_call("init", keys))?;
         }
-        let (values, elements) = values_of(keys, values)?;
-        let init = proto::Init { values, on_existing: on_existing_of(existing).into() };
-        self.write(Verb::Init(init), elements, describe_call("init", keys))
+        if existing == OnExisting::Replace {
+            self.servers.residuals().remove(keys);
+        }
+        Ok(())
     }
 
     fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()> {
@@ -147,12 +192,23 @@ impl KvStore for NetStore {
         if let Some(sharded) = &self.sharded {
             return self.changing("push", || sharded.push(keys, values, priority));
         }
-        let (values, elements) = values_of(keys, values)?;
-        self.write(
-            Verb::Push(proto::Push { values, priority }),
-            elements,
-            describe_call("push", keys),
-        )
+        let what = describe_call("push", keys);
+        self.changing("push", || {
+            let orders = |keys: &[Key]| {
+                Ok(self.describe(keys)?.iter().map(|description| description.order).collect())
+            };
+            self.servers.push(keys, orders, |encoder| {
+                let compression = encoder.as_ref().map(|encoder| encoder.compression());
+                let (values, elements) = match encoder {
+                    None => values_of(keys, values)?,
+                    Some(encoder) => self.codes_of(keys, values, encoder)?,
+                };
+                let compression = compression.map(|found| compression_of(Some(found)));
+                let push = Verb::Push(proto::Push { values, priority, compression });
+                let call = Call { elements, ..Call::write(push, what.clone()) };
+                Ok((!self.servers.call(call)?.is_moved()).then_some(()))
+            })
+        })
     }
 
     fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()> {
@@ -201,10 +257,13 @@ impl KvStore for NetStore {
 
     fn remove(&self, keys: &[Key]) -> Result<()> {
         if let Some(sharded) = &self.sharded {
-            return self.changing("remove", || sharded.remove(keys));
+            self.changing("remove", || sharded.remove(keys))?;
+        } else {
+            let removed = Verb::Remove(proto::Keys { keys: keys_of(keys), layouts: Vec::new() });
+            self.write(removed, Elements::default(), describe_call("remove", keys))?;
         }
-        let removed = Verb::Remove(proto::Keys { keys: keys_of(keys), layouts: Vec::new() });
-        self.write(removed, Elements::default(), describe_call("remove", keys))
+        self.servers.residuals().remove(keys);
+        Ok(())
     }
 
     fn keys(&self) -> Result<Vec<Key>> {
@@ -215,10 +274,17 @@ impl KvStore for NetStore {
     }
 
     fn stats(&self) -> Result<Vec<KeyStats>> {
-        if let Some(sharded) = &self.sharded {
-            return sharded.stats();
+        let mut stats = match &self.sharded {
+            Some(sharded) => sharded.stats()?,
+            None => stats_in(self.read(Verb::Stats(proto::Empty {}), "stats")?)?,
+        };
+        // An updater may call this during a push of this store, which has locked the residuals.
+        if let Some(residuals) = self.servers.residuals_if_free() {
+            for stats in &mut stats {
+                stats.state_bytes += residuals.num_bytes(&stats.key);
+            }
         }
-        stats_in(self.read(Verb::Stats(proto::Empty {}), "stats")?)
+        Ok(stats)
     }
 
     fn versions(&self, keys: &[Key]) -> Result<Vec<u64>> {
@@ -269,11 +335,14 @@ impl KvStore for NetStore {
     }
 
     fn set_compression(&self, compression: Option<Compression>) -> Result<()> {
-        self.set(Change::Compression(compression_of(compression)), "set_compression")
+        let set = self.set(Change::Compression(compression_of(compression)), "set_compression");
+        self.servers.forget_compression();
+        set
     }
 
     fn compression(&self) -> Result<Option<Compression>> {
-        self.servers.settings()?.compression.map_or(Ok(None), |found| to_compression(&found))
+        self.servers.forget_compression();
+        self.servers.compression()
     }
 
     fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()> {
@@ -292,30 +361,41 @@ impl KvStore for NetStore {
 
     fn snapshot(&self) -> Result<Snapshot> {
         self.servers.reject_inside_updater("snapshot")?;
-        if let Some(sharded) = &self.sharded {
-            return sharded.snapshot();
-        }
-        if let [server] = self.embedded.as_slice() {
+        let residuals = self.servers.residuals();
+        let snapshot = if let Some(sharded) = &self.sharded {
+            sharded.snapshot()?
+        } else if let [server] = self.embedded.as_slice() {
             // Copies nothing, and keeps an updater, which a message cannot contain.
-            return server.store().snapshot();
-        }
-        let answer = self.read(Verb::Snapshot(proto::Empty {}), "snapshot")?;
-        Snapshot::from_bytes(self.servers.backends(), &answer.bytes)
+            server.contents().snapshot()?
+        } else {
+            let answer = self.read(Verb::Snapshot(proto::Empty {}), "snapshot")?;
+            Snapshot::from_bytes(self.servers.backends(), &answer.bytes)?
+        };
+        residuals.add_to(&snapshot)
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
-        if let Some(sharded) = &self.sharded {
-            return self.changing("rollback", || sharded.rollback(snapshot));
-        }
-        if let [server] = self.embedded.as_slice() {
-            return self.changing("rollback", || server.store().rollback(snapshot));
-        }
-        let bytes = snapshot.to_bytes()?;
-        let num_bytes = bytes.len() as u64;
-        let mut elements = Elements::default();
-        elements.push_bytes(Bytes::from(bytes));
-        let rollback = proto::Rollback { num_bytes, ..proto::Rollback::default() };
-        self.write(Verb::Rollback(rollback), elements, "rollback".to_owned())
+        self.changing("rollback", || {
+            if let Some(sharded) = &self.sharded {
+                return sharded.rollback(snapshot);
+            }
+            if let [server] = self.embedded.as_slice() {
+                return server.contents().rollback(snapshot);
+            }
+            let bytes = snapshot.to_bytes()?;
+            let num_bytes = bytes.len() as u64;
+            let mut elements = Elements::default();
+            elements.push_bytes(Bytes::from(bytes));
+            let rollback = proto::Rollback { num_bytes, ..proto::Rollback::default() };
+            let call = Call::write(Verb::Rollback(rollback), "rollback".to_owned());
+            self.servers.call(Call { elements, ..call }).map(drop)
+        })?;
+        self.servers.forget_compression();
+        // Locked only now, because an updater that the rollback drops may call this store.
+        self.servers.residuals().restore(snapshot, |key, residual| match &self.sharded {
+            Some(sharded) => sharded.split(key, residual),
+            None => Ok(Vec::from([Some(residual.clone())])),
+        })
     }
 
     fn set_optimizer_states(

@@ -1,6 +1,7 @@
 //! [`Server`]: a store that the members of a group reach over the network.
 
 mod checkpoints;
+mod contents;
 mod group;
 mod local_stores;
 mod records;
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
 
 use self::checkpoints::Checkpoints;
+use self::contents::Contents;
 use self::group::Group;
 use self::records::Holder;
 use self::service::Service;
@@ -137,6 +139,7 @@ impl fmt::Debug for Commands {
 pub struct Server {
     address: SocketAddr,
     store: Arc<LocalStore>,
+    holder: Arc<Holder>,
     group: Arc<Group>,
     commands: Commands,
     end: watch::Sender<bool>,
@@ -182,16 +185,14 @@ impl Server {
         let run = run_number();
         local_stores::add(run, &store);
         let group = Arc::new(Group::new(options.lease, run));
+        let contents = Contents::new(Arc::clone(&store), backends.clone());
+        let checkpoints = Checkpoints::new(options.checkpoints.clone());
+        let holder = Arc::new(Holder::new(contents, checkpoints, run));
         let (end, ending) = watch::channel(false);
         let commands = Commands::default();
         let service = Service {
             group: Arc::clone(&group),
-            holder: Arc::new(Holder::new(
-                Arc::clone(&store),
-                backends.clone(),
-                Checkpoints::new(options.checkpoints.clone()),
-                run,
-            )),
+            holder: Arc::clone(&holder),
             place: Arc::new(OnceLock::new()),
             commands: commands.clone(),
             run,
@@ -203,7 +204,7 @@ impl Server {
         tracing::info!(%address, "serving");
         let serving = Mutex::new(Some(serving));
         let process = Origin::current();
-        Ok(Self { address, store, group, commands, end, serving, process })
+        Ok(Self { address, store, holder, group, commands, end, serving, process })
     }
 
     /// Returns the address that the server listens on.
@@ -215,6 +216,11 @@ impl Server {
     /// to set an updater.
     pub fn store(&self) -> &Arc<LocalStore> {
         &self.store
+    }
+
+    /// Returns the contents, for a client in this process.
+    pub(crate) fn contents(&self) -> &Contents {
+        self.holder.contents()
     }
 
     /// Returns the number of calls that change the store or wait at a barrier at the moment.

@@ -1,20 +1,18 @@
-//! [`Holder`]: the store of a server, with the layouts of its keys if its group has several
+//! [`Holder`]: the contents of a server, with the layouts of its keys if its group has several
 //! servers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kvstore_core::{
-    Backends, Error, Key, KvStore, LocalStore, Optimizer, PartList, Result, StepUnit, fallible,
-};
+use kvstore_core::{Error, Key, KvStore, Optimizer, PartList, Result, StepUnit, fallible};
 
 use super::checkpoints::Checkpoints;
+use super::contents::Contents;
 use super::verbs::{self, Answer, Payload};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
-use crate::wire::failure_of;
 
 /// Where the values of the keys of this server are.
 #[derive(Debug, Default)]
@@ -25,6 +23,25 @@ struct Records {
 }
 
 impl Records {
+    /// Returns whether all keys are here in these layouts. A key may have no layout.
+    fn has_all<'a>(&self, mut pairs: impl Iterator<Item = Option<(&'a str, u64)>>) -> bool {
+        pairs.all(|pair| {
+            let own = |key| self.by_key.get(key).map(|own: &proto::Placement| own.layout);
+            pair.is_some_and(|(key, layout)| own(key) == Some(layout))
+        })
+    }
+
+    fn has(&self, keys: &[String], layouts: &[u64]) -> bool {
+        let pairs = keys.iter().map(String::as_str).zip(layouts.iter().copied());
+        keys.len() == layouts.len() && self.has_all(pairs.map(Some))
+    }
+
+    /// Returns a key whose value is divided among the servers.
+    fn divided(&self) -> Option<&Key> {
+        let mut divided = self.by_key.iter().filter(|(_, placement)| placement.complete.is_some());
+        divided.next().map(|(key, _)| key)
+    }
+
     /// Returns each key with its placement.
     fn messages(&self) -> Result<Vec<proto::Value>> {
         let message = |(key, placement): (&Key, &proto::Placement)| proto::Value {
@@ -36,15 +53,16 @@ impl Records {
     }
 }
 
-/// A store and the layouts of its keys.
+/// The contents of a server and the layouts of its keys.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    store: Arc<LocalStore>,
-    backends: Backends,
-    /// Locked for writing while keys are added or removed, and for reading during pushes. Empty in
-    /// a group of one server.
-    records: RwLock<Records>,
-    /// Whether the group has several servers. Otherwise, no call takes the lock.
+    contents: Contents,
+    /// Held for writing while keys are added or removed, and for reading during pushes. Calls that
+    /// an updater may make during a push do not take it.
+    gate: RwLock<()>,
+    /// Locked for short moments only. Empty in a group of one server.
+    records: Mutex<Records>,
+    /// Whether the group has several servers.
     has_layouts: AtomicBool,
     next_layout: AtomicU64,
     checkpoints: Checkpoints,
@@ -53,28 +71,33 @@ pub(crate) struct Holder {
 impl Holder {
     /// Returns a holder whose first layout is above `floor`. That of a restarted server must be
     /// above all layouts that it reserved before.
-    pub(crate) fn new(
-        store: Arc<LocalStore>,
-        backends: Backends,
-        checkpoints: Checkpoints,
-        floor: u64,
-    ) -> Self {
+    pub(crate) fn new(contents: Contents, checkpoints: Checkpoints, floor: u64) -> Self {
         Self {
-            store,
-            backends,
-            records: RwLock::default(),
+            contents,
+            gate: RwLock::default(),
+            records: Mutex::default(),
             has_layouts: AtomicBool::new(false),
             next_layout: AtomicU64::new(floor + 1),
             checkpoints,
         }
     }
 
-    pub(crate) fn store(&self) -> &dyn KvStore {
-        &*self.store
+    pub(crate) fn contents(&self) -> &Contents {
+        &self.contents
     }
 
-    pub(crate) fn backends(&self) -> &Backends {
-        &self.backends
+    /// Keeps pushes from running.
+    fn change_keys(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps keys from being added or removed.
+    fn keep_keys(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the group has several servers.
@@ -85,7 +108,6 @@ impl Holder {
     /// Makes a call on the store. The answer has a failure with `moved` if a key does not have the
     /// layout of the call.
     pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
-        let make = |verb, payload| verbs::make(&*self.store, &self.backends, verb, payload);
         if let Verb::Reserve(reserve) = verb {
             let first_layout = self.next_layout.fetch_add(reserve.count, Ordering::Relaxed);
             return Ok(Answer::of(proto::Reply { first_layout, ..Default::default() }));
@@ -94,73 +116,50 @@ impl Holder {
             return self.checkpoint(&checkpoint);
         }
         if !self.has_layouts.load(Ordering::Relaxed) {
-            return make(verb, payload);
+            return self.contents.make(verb, payload);
         }
         match verb {
             Verb::Init(init) => self.init(init, payload),
             Verb::Remove(keys) => self.remove(&keys),
-            Verb::Rollback(mut rollback) => {
-                let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
-                let layout = rollback.layout;
-                if layout < records.rollback {
-                    return Ok(Answer::default());
-                }
-                let placements = std::mem::take(&mut rollback.placements);
-                let mut restored = fallible::hash_map(placements.len())?;
-                for value in placements {
-                    restored.insert(Key::new(&value.key)?, value.placement.unwrap_or_default());
-                }
-                let answer = make(Verb::Rollback(rollback), payload)?;
-                *records = Records { by_key: restored, rollback: layout };
-                Ok(answer)
-            }
+            Verb::Rollback(rollback) => self.rollback(rollback, payload),
             Verb::ChangeSettings(proto::ChangeSettings {
                 change: Some(Change::Optimizer(json)),
-            }) if !json.is_empty() => {
-                // Keeps values from being divided meanwhile.
-                let records = self.records.write().unwrap_or_else(PoisonError::into_inner);
-                let divided = records.by_key.iter().find(|(_, record)| record.complete.is_some());
-                let optimizer = Optimizer::from_json(&json)?;
-                check_undivided(&optimizer, divided.map(|(key, _)| key))?;
-                self.store.set_optimizer(optimizer)?;
-                Ok(Answer::default())
-            }
+            }) if !json.is_empty() => self.set_optimizer(&json),
             Verb::Push(push) => {
-                let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
-                let layout = |value: &proto::Value| value.placement.as_ref().map(|at| at.layout);
-                let is_here = |value: &proto::Value| {
-                    layout_of(&records, &value.key).is_some_and(|own| Some(own) == layout(value))
-                };
-                if !push.values.iter().all(is_here) {
-                    return Ok(moved());
+                let _kept = self.keep_keys();
+                let pairs = push.values.iter().map(|value| {
+                    let placement = value.placement.as_ref()?;
+                    Some((value.key.as_str(), placement.layout))
+                });
+                if !self.records().has_all(pairs) {
+                    return Ok(Answer::moved());
                 }
-                make(Verb::Push(push), payload)
+                self.contents.make(Verb::Push(push), payload)
             }
             Verb::SetStates(states) => {
-                let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
-                let is_here = |state: &proto::KeyState| {
-                    layout_of(&records, &state.key).is_some_and(|own| own == state.layout)
-                };
-                if !states.states.iter().all(is_here) {
-                    return Ok(moved());
+                let _kept = self.keep_keys();
+                let states_here = states.states.iter();
+                let pairs = states_here.map(|state| Some((state.key.as_str(), state.layout)));
+                if !self.records().has_all(pairs) {
+                    return Ok(Answer::moved());
                 }
-                make(Verb::SetStates(states), payload)
+                self.contents.make(Verb::SetStates(states), payload)
             }
             Verb::Pull(ref pull) => {
                 let (keys, layouts) = (pull.keys.clone(), pull.layouts.clone());
-                self.read(&keys, &layouts, || make(verb, payload))
+                self.read(&keys, &layouts, || self.contents.make(verb, payload))
             }
             Verb::PullRows(ref pull) => {
                 let (keys, layouts) = (pull.keys.clone(), pull.layouts.clone());
-                self.read(&keys, &layouts, || make(verb, payload))
+                self.read(&keys, &layouts, || self.contents.make(verb, payload))
             }
             Verb::Versions(ref asked) => {
                 let (keys, layouts) = (asked.keys.clone(), asked.layouts.clone());
-                self.read(&keys, &layouts, || make(verb, payload))
+                self.read(&keys, &layouts, || self.contents.make(verb, payload))
             }
             Verb::Describe(_) | Verb::Stats(_) => {
-                let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
-                let mut answer = make(verb, payload)?;
+                let mut answer = self.contents.make(verb, payload)?;
+                let records = self.records();
                 let find = |key: &str| records.by_key.get(key).cloned();
                 for value in &mut answer.reply.values {
                     value.placement = find(&value.key);
@@ -171,22 +170,48 @@ impl Holder {
                 Ok(answer)
             }
             Verb::Snapshot(_) => {
-                let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
-                let mut answer = make(verb, payload)?;
-                answer.reply.values = records.messages()?;
+                let _kept = self.keep_keys();
+                let mut answer = self.contents.make(verb, payload)?;
+                answer.reply.values = self.records().messages()?;
                 Ok(answer)
             }
-            verb => make(verb, payload),
+            verb => self.contents.make(verb, payload),
         }
     }
 
+    fn rollback(&self, mut rollback: proto::Rollback, payload: Payload) -> Result<Answer> {
+        let _changed = self.change_keys();
+        let layout = rollback.layout;
+        if layout < self.records().rollback {
+            return Ok(Answer::default());
+        }
+        let placements = std::mem::take(&mut rollback.placements);
+        let mut by_key = fallible::hash_map(placements.len())?;
+        for value in placements {
+            by_key.insert(Key::new(&value.key)?, value.placement.unwrap_or_default());
+        }
+        let answer = self.contents.make(Verb::Rollback(rollback), payload)?;
+        *self.records() = Records { by_key, rollback: layout };
+        Ok(answer)
+    }
+
+    fn set_optimizer(&self, json: &str) -> Result<Answer> {
+        // Keeps values from being divided meanwhile.
+        let _changed = self.change_keys();
+        let optimizer = Optimizer::from_json(json)?;
+        check_undivided(&optimizer, self.records().divided())?;
+        self.contents.store().set_optimizer(optimizer)?;
+        Ok(Answer::default())
+    }
+
     fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
-        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
-        if !has_layouts(&records, &keys.keys, &keys.layouts) {
-            return Ok(moved());
+        let _changed = self.change_keys();
+        if !self.records().has(&keys.keys, &keys.layouts) {
+            return Ok(Answer::moved());
         }
         let removed = verbs::parse(keys)?;
-        self.store.remove(&removed)?;
+        self.contents.store().remove(&removed)?;
+        let mut records = self.records();
         for key in removed {
             records.by_key.remove(&key);
         }
@@ -201,15 +226,12 @@ impl Holder {
         layouts: &[u64],
         make: impl FnOnce() -> Result<Answer>,
     ) -> Result<Answer> {
-        let is_here = || {
-            let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
-            has_layouts(&records, keys, layouts)
-        };
+        let is_here = || self.records().has(keys, layouts);
         if !is_here() {
-            return Ok(moved());
+            return Ok(Answer::moved());
         }
         let answer = make();
-        if is_here() { answer } else { Ok(moved()) }
+        if is_here() { answer } else { Ok(Answer::moved()) }
     }
 
     /// Writes a part of a checkpoint, or the list of the parts. The answer of the former has the
@@ -221,8 +243,8 @@ impl Holder {
             return Ok(Answer::default());
         }
         let (snapshot, values) = {
-            let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
-            (self.store.snapshot()?, records.messages()?)
+            let _kept = self.keep_keys();
+            (self.contents.snapshot()?, self.records().messages()?)
         };
         let keys = snapshot.keys().map(|key| key.as_str().to_owned()).collect();
         // Pushes continue meanwhile.
@@ -233,12 +255,12 @@ impl Holder {
     /// Adds keys with their layouts. The answer has the layouts that the keys have now.
     fn init(&self, mut init: proto::Init, payload: Payload) -> Result<Answer> {
         let Payload::Values(mut values) = payload else { return Err(verbs::wrong_payload()) };
-        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        let _changed = self.change_keys();
         let is_divided = |value: &&proto::Value| {
             value.placement.as_ref().is_some_and(|placement| placement.complete.is_some())
         };
         if let (Some(value), Some(optimizer)) =
-            (init.values.iter().find(is_divided), self.store.optimizer()?)
+            (init.values.iter().find(is_divided), self.contents.store().optimizer()?)
         {
             check_undivided(&optimizer, Some(&Key::new(&value.key)?))?;
         }
@@ -251,6 +273,7 @@ impl Holder {
         }
         if existing == proto::OnExisting::Replace {
             // A later init of the key has been here first. This one would have been replaced.
+            let records = self.records();
             let is_late = |(key, placement): &(Key, proto::Placement)| {
                 records.by_key.get(key).is_some_and(|own| own.layout > placement.layout)
             };
@@ -259,8 +282,9 @@ impl Holder {
             retain(&mut values, &is_late);
             retain(&mut asked, &is_late);
         }
-        fallible::reserve_entries(&mut records.by_key, asked.len())?;
-        verbs::make(&*self.store, &self.backends, Verb::Init(init), Payload::Values(values))?;
+        fallible::reserve_entries(&mut self.records().by_key, asked.len())?;
+        self.contents.make(Verb::Init(init), Payload::Values(values))?;
+        let mut records = self.records();
         let mut reply = proto::Reply::default();
         for (key, placement) in asked {
             let name = key.as_str().to_owned();
@@ -280,16 +304,6 @@ fn retain<T>(items: &mut Vec<T>, is_removed: &[bool]) {
     items.retain(|_| marks.next().is_none_or(|is_removed| !is_removed));
 }
 
-fn layout_of(records: &Records, key: &str) -> Option<u64> {
-    records.by_key.get(key).map(|record| record.layout)
-}
-
-fn has_layouts(records: &Records, keys: &[String], layouts: &[u64]) -> bool {
-    let mut pairs = keys.iter().zip(layouts);
-    keys.len() == layouts.len()
-        && pairs.all(|(key, layout)| layout_of(records, key) == Some(*layout))
-}
-
 /// # Errors
 /// - [`Error::InvalidArgument`] if the value of `divided` is divided among the servers, and the
 ///   optimizer needs complete values.
@@ -302,11 +316,4 @@ fn check_undivided(optimizer: &Optimizer, divided: Option<&Key>) -> Result<()> {
             optimizer.name()
         ))),
     }
-}
-
-/// The answer for keys that are not here in the layout of the call.
-fn moved() -> Answer {
-    let error = Error::Internal("the key is in another layout".to_owned());
-    let failure = Some(proto::Failure { moved: true, ..failure_of(&error) });
-    Answer::of(proto::Reply { failure, ..Default::default() })
 }

@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kvstore_core::{Error, Key, Result as StoreResult, fallible, panic_text, with_staleness};
+use kvstore_core::{
+    Error, Key, KvStore, Result as StoreResult, fallible, panic_text, with_staleness,
+};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -21,7 +23,7 @@ use super::verbs::{self, Answer, Payload};
 use crate::proto::request::Verb;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::{Joined, Role};
-use crate::wire::{Receiver, failure_of, parse_keys};
+use crate::wire::{Receiver, compression_of, failure_of, parse_keys};
 
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
@@ -69,8 +71,9 @@ impl proto::store_server::Store for Service {
             incarnation: joined.incarnation,
             rank: joined.rank,
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
-            store: self.holder.store().name().to_owned(),
+            store: self.holder.contents().store().name().to_owned(),
             barrier_round,
+            compression: Some(compression_of(*self.holder.contents().compression())),
         };
         let stream = MemberStream { service: self.clone(), name: join.name, joined, sender };
         // The channel is empty, so there is room.
@@ -218,7 +221,10 @@ impl Service {
             }
             return Ok(Ok(Payload::Bytes(bytes)));
         }
-        let mut receiver = Receiver::new(self.holder.backends(), verbs::values_in(verb))?;
+        let compression = verbs::compression_in(verb)?;
+        let values = verbs::values_in(verb);
+        let mut receiver =
+            Receiver::new(self.holder.contents().backends(), values, compression.as_ref())?;
         receiver.take(first)?;
         while receiver.is_waiting() {
             match frames.message().await {
@@ -327,7 +333,7 @@ impl Service {
 
     fn status(&self) -> StoreResult<Answer> {
         let (members, num_dead) = self.group.members();
-        let keys = self.holder.store().stats()?;
+        let keys = self.holder.contents().store().stats()?;
         let found = proto::Status {
             members: members.members,
             num_dead: num_dead as u64,
@@ -336,7 +342,7 @@ impl Service {
             num_pushes: keys.iter().map(|key| key.num_pushes).sum(),
             uptime_ms: u64::try_from(self.group.now().as_millis()).unwrap_or(u64::MAX),
             server_run: self.run,
-            store: self.holder.store().name().to_owned(),
+            store: self.holder.contents().store().name().to_owned(),
         };
         let reply = proto::Reply { status: Some(found), ..Default::default() };
         Ok(Answer { reply, ..Default::default() })

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use kvstore_core::{
-    Backends, Error, Key, KvStore, OnExisting, Optimizer, OptimizerState, Result, Snapshot, Value,
+    Backends, Compression, Error, Key, KvStore, OnExisting, Optimizer, OptimizerState, Result,
+    Value,
 };
 
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::wire::{
-    Elements, keys_of, parse_keys, settings_of, sparse_indices, spec_of, to_compression, value_of,
+    Elements, failure_of, keys_of, parse_keys, sparse_indices, spec_of, to_compression, value_of,
 };
 
 /// A reply with the elements of its values.
@@ -24,6 +24,13 @@ impl Answer {
     /// Returns an answer without elements.
     pub(crate) fn of(reply: proto::Reply) -> Self {
         Self { reply, elements: Elements::default() }
+    }
+
+    /// Returns the answer to a call that used another layout or compression than the server.
+    pub(crate) fn moved() -> Self {
+        let error = Error::Internal("the call uses another layout or compression".to_owned());
+        let failure = Some(proto::Failure { moved: true, ..failure_of(&error) });
+        Self::of(proto::Reply { failure, ..proto::Reply::default() })
     }
 }
 
@@ -41,6 +48,12 @@ pub(crate) fn values_in(verb: &Verb) -> &[proto::Value] {
         Verb::Push(push) => &push.values,
         _ => &[],
     }
+}
+
+/// Returns the compression of the values that a request contains.
+pub(crate) fn compression_in(verb: &Verb) -> Result<Option<Compression>> {
+    let Verb::Push(push) = verb else { return Ok(None) };
+    push.compression.as_ref().map_or(Ok(None), to_compression)
 }
 
 /// Returns the length of the file that a request contains.
@@ -112,9 +125,6 @@ pub(crate) fn make(
         (Verb::Push(push), Payload::Values(values)) => {
             store.push(&keys_in(&push.values)?, &values, push.priority)?;
         }
-        (Verb::Rollback(_), Payload::Bytes(bytes)) => {
-            store.rollback(&Snapshot::from_bytes(backends, &bytes)?)?;
-        }
         (Verb::SetStates(states), Payload::Bytes(bytes)) => {
             let optimizer = parse_optimizer(&states.optimizer)?;
             let states = states_in(backends, &states.states, &bytes)?;
@@ -157,7 +167,6 @@ pub(crate) fn make(
         (Verb::Stats(_), _) => {
             answer.reply.stats = store.stats()?.iter().map(stats_of).collect();
         }
-        (Verb::Settings(_), _) => answer.reply.settings = Some(settings_of(store)?),
         (Verb::ChangeSettings(change), _) => change_settings(store, change)?,
         (Verb::SetHyperParameters(changed), _) => {
             let parameters = changed.parameters.iter();
@@ -165,21 +174,19 @@ pub(crate) fn make(
                 parameters.map(|parameter| (parameter.name.as_str(), parameter.value)).collect();
             store.set_hyper_parameters(&parameters)?;
         }
-        (Verb::Snapshot(_), _) => {
-            let bytes = store.snapshot()?.to_bytes()?;
-            answer.reply.blob = Some(proto::Blob { num_bytes: bytes.len() as u64 });
-            answer.elements.push_bytes(Bytes::from(bytes));
-        }
         (
             Verb::Barrier(_)
             | Verb::Command(_)
             | Verb::Status(_)
             | Verb::Reserve(_)
+            | Verb::Settings(_)
+            | Verb::Snapshot(_)
+            | Verb::Rollback(_)
             | Verb::Checkpoint(_),
             _,
         )
         | (Verb::Init(_) | Verb::Push(_), Payload::Bytes(_))
-        | (Verb::Rollback(_) | Verb::SetStates(_), Payload::Values(_)) => {
+        | (Verb::SetStates(_), Payload::Values(_)) => {
             return Err(wrong_payload());
         }
     }
@@ -232,11 +239,10 @@ fn change_settings(store: &dyn KvStore, change: proto::ChangeSettings) -> Result
             Some(optimizer) => store.set_optimizer(optimizer),
             None => store.set_updater(None),
         },
-        Some(Change::Compression(compression)) => {
-            store.set_compression(to_compression(&compression)?)
-        }
         Some(Change::ClipGlobalNorm(clip)) => store.set_clip_global_norm(clip.bound),
-        None => Err(Error::invalid("a change of settings without a setting")),
+        Some(Change::Compression(_)) | None => {
+            Err(Error::invalid("a change of settings without a setting"))
+        }
     }
 }
 

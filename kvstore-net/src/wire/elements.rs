@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use kvstore_core::{
-    Backends, Device, Error, Key, Result, RowSparse, Tensor, TensorSpec, Value, fallible,
+    Backends, Compression, DType, Device, Error, Key, Result, RowSparse, Tensor, TensorSpec, Value,
+    fallible,
 };
 
 use super::values::parse_spec;
@@ -90,10 +91,19 @@ struct Part {
 }
 
 impl Receiver {
-    /// Allocates the values that these messages describe.
-    pub(crate) fn new(backends: &Backends, values: &[proto::Value]) -> Result<Self> {
+    /// Allocates the values that these messages describe. With a compression, dense values are
+    /// received as their codes.
+    pub(crate) fn new(
+        backends: &Backends,
+        values: &[proto::Value],
+        compression: Option<&Compression>,
+    ) -> Result<Self> {
         let parts = values.iter().map(|value| {
-            let spec = parse_spec(value.spec.as_ref())?;
+            let mut spec = parse_spec(value.spec.as_ref())?;
+            if let (Some(compression), None) = (compression, &value.rows) {
+                let num_bytes = compression.of(spec.dtype())?.code.num_bytes(spec.num_elements());
+                spec = TensorSpec::new([num_bytes], DType::U8);
+            }
             let rows = value.rows.as_ref().map(|rows| rows.indices.clone());
             let held = match &rows {
                 None => spec.clone(),

@@ -24,12 +24,15 @@ pub(crate) fn hyper_parameters_of(parameters: &[(&str, f64)]) -> proto::HyperPar
     proto::HyperParameters { parameters: parameters.collect() }
 }
 
-/// Returns the settings of a store.
-pub(crate) fn settings_of(store: &dyn KvStore) -> Result<proto::Settings> {
+/// Returns the settings of a store whose members compress their values.
+pub(crate) fn settings_of(
+    store: &dyn KvStore,
+    compression: Option<Compression>,
+) -> Result<proto::Settings> {
     let optimizer = store.optimizer()?.map(|optimizer| optimizer.to_json()).transpose()?;
     Ok(proto::Settings {
         optimizer,
-        compression: Some(compression_of(store.compression()?)),
+        compression: Some(compression_of(compression)),
         clip_global_norm: Some(proto::Clip { bound: store.clip_global_norm()? }),
     })
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kvstore_core::{Key, Optimizer, Result, StepUnit, TensorSpec};
+use kvstore_core::{Key, Optimizer, Result, StepUnit, TensorSpec, Value};
 
 use crate::client::servers::missing;
 use crate::proto;
@@ -64,6 +64,11 @@ impl Placed {
     pub(super) fn rows(&self, server: usize) -> Option<Range<usize>> {
         let num_rows = self.spec.shape().num_rows();
         self.is_divided.then(|| rows_of(num_rows, server, self.num_servers))
+    }
+
+    /// Returns the part of a value for a server.
+    pub(super) fn part_of(&self, value: &Value, server: usize) -> Result<Value> {
+        self.rows(server).map_or_else(|| Ok(value.clone()), |rows| value.slice_rows(rows))
     }
 
     /// Returns the type of a server's part.

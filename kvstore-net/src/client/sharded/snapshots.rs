@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use kvstore_core::{Error, Key, Optimizer, OptimizerState, Result, Snapshot};
+use kvstore_core::{Error, Key, Optimizer, OptimizerState, Result, Snapshot, Tensor};
 
 use super::Sharded;
 use super::placements::{Placed, unit_of};
@@ -126,6 +126,24 @@ impl Sharded {
     fn optimizer(&self) -> Result<Optimizer> {
         let none = || Error::invalid("cannot set optimizer states: the store has no optimizer");
         Optimizer::from_json(&self.servers.settings()?.optimizer.ok_or_else(none)?)
+    }
+
+    /// Returns the parts of a residual of a key, by server.
+    pub(in crate::client) fn split(
+        &self,
+        key: &Key,
+        residual: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let placed = self.placed(std::slice::from_ref(key))?;
+        let placed = placed.first();
+        let part = |server: usize| {
+            let Some(placed) = placed.filter(|placed| placed.servers().contains(&server)) else {
+                return Ok(None);
+            };
+            let part = placed.part_of(&residual.into(), server)?.to_dense()?;
+            part.compact().map(Some)
+        };
+        (0..self.servers.len()).map(part).collect()
     }
 
     /// Sets optimizer states. Each state belongs to a complete value.

@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use kvstore_core::key::{check_lengths, describe_call};
 use kvstore_core::{
-    Error, Key, Optimizer, PulledValue, Result, RowSparse, Value, check_compressed, check_ids,
-    fallible,
+    Error, Key, Optimizer, PulledValue, Result, RowSparse, Tensor, Value, check_compressed,
+    check_ids, fallible,
 };
 
 use super::Sharded;
 use super::placements::Placed;
 use crate::client::connection::{Answer, Call};
+use crate::client::residuals::{Encoder, positions};
 use crate::proto;
 use crate::proto::request::Verb;
-use crate::wire::{Elements, to_compression, value_of};
+use crate::wire::{Elements, compression_of, spec_of, value_of};
 
 /// The values of a call that one server gets.
 #[derive(Debug, Default)]
@@ -32,11 +34,22 @@ impl Outgoing {
         placed: &Placed,
         (server, placement): (usize, proto::Placement),
     ) -> Result<()> {
-        let part = match placed.rows(server) {
-            Some(rows) => value.slice_rows(rows)?,
-            None => value.clone(),
-        };
+        let part = placed.part_of(value, server)?;
         let mut message = value_of(key, &part, &mut self.elements)?;
+        message.placement = Some(placement);
+        fallible::push(&mut self.values, message)
+    }
+
+    /// Adds the codes of a part.
+    fn add_codes(
+        &mut self,
+        key: &Key,
+        part: &Value,
+        codes: &Tensor,
+        placement: proto::Placement,
+    ) -> Result<()> {
+        let mut message = value_of(key, &codes.into(), &mut self.elements)?;
+        message.spec = Some(spec_of(part.spec()));
         message.placement = Some(placement);
         fallible::push(&mut self.values, message)
     }
@@ -58,22 +71,53 @@ impl Sharded {
         values: &[Value],
         priority: i32,
     ) -> Result<()> {
-        let what = describe_call("push", keys);
-        self.with_placements(keys, &what, |placed| {
-            self.check(keys, values, placed)?;
-            let mut outgoing: BTreeMap<usize, Outgoing> = BTreeMap::new();
-            for ((key, value), placed) in keys.iter().zip(values).zip(placed) {
-                for server in placed.servers() {
-                    let to = outgoing.entry(server).or_default();
-                    to.add(key, value, placed, (server, placed.known()))?;
-                }
+        let orders = |keys: &[Key]| {
+            Ok(self.ask(keys)?.iter().map(|placed| placed.order).collect::<Vec<_>>())
+        };
+        let start = Instant::now();
+        self.servers.push(keys, orders, |encoder| {
+            let done = self.push_with(keys, values, priority, encoder)?;
+            if done.is_none() {
+                self.placements.forget(keys);
+                self.wait_again(start, &describe_call("push", keys))?;
             }
-            let calls = outgoing.into_iter().map(|(server, Outgoing { values, elements })| {
-                let verb = Verb::Push(proto::Push { values, priority });
-                (server, Call { elements, ..Call::write(verb, what.clone()) })
-            });
-            Ok(self.written(calls.collect())?.map(drop))
+            Ok(done)
         })
+    }
+
+    /// Pushes values, or their codes. Returns `None` if no server has made its part, because a
+    /// placement or the compression is out of date.
+    fn push_with(
+        &self,
+        keys: &[Key],
+        values: &[Value],
+        priority: i32,
+        mut encoder: Option<&mut Encoder>,
+    ) -> Result<Option<()>> {
+        let what = describe_call("push", keys);
+        let placed = self.placed(keys)?;
+        self.check(keys, values, &placed)?;
+        let mut outgoing: BTreeMap<usize, Outgoing> = BTreeMap::new();
+        let pairs = keys.iter().zip(values).zip(&placed).zip(positions(keys));
+        for (((key, value), placed), position) in pairs {
+            for server in placed.servers() {
+                let to = outgoing.entry(server).or_default();
+                let Some(encoder) = &mut encoder else {
+                    to.add(key, value, placed, (server, placed.known()))?;
+                    continue;
+                };
+                let part = placed.part_of(value, server)?;
+                let backends = self.servers.backends();
+                let codes = encoder.encode(backends, (key, &part), position, server)?;
+                to.add_codes(key, &part, &codes, placed.known())?;
+            }
+        }
+        let compression = encoder.map(|encoder| compression_of(Some(encoder.compression())));
+        let calls = outgoing.into_iter().map(|(server, Outgoing { values, elements })| {
+            let push = proto::Push { values, priority, compression: compression.clone() };
+            (server, Call { elements, ..Call::write(Verb::Push(push), what.clone()) })
+        });
+        Ok(self.written(calls.collect())?.map(drop))
     }
 
     /// Checks values that some servers would reject after others have accepted theirs.
@@ -95,7 +139,7 @@ impl Sharded {
             return Ok(());
         }
         let settings = self.servers.settings()?;
-        let compression = settings.compression.as_ref().map(to_compression).transpose()?.flatten();
+        let compression = self.servers.compression()?;
         for (key, value) in keys.iter().zip(values) {
             if settings.optimizer.is_some() {
                 Optimizer::check_dtype(key, value.spec().dtype())?;

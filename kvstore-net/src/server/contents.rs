@@ -1,0 +1,119 @@
+//! [`Contents`]: the store of a server, and the compression of its members.
+//!
+//! Members compress values themselves and keep the residuals, so that only codes travel. The store
+//! gets the decoded values and has no compression of its own.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use kvstore_core::{
+    Backends, Compression, KvStore, LocalStore, Result, Snapshot, Value, check_clip,
+};
+
+use super::verbs::{self, Answer, Payload};
+use crate::proto;
+use crate::proto::change_settings::Change;
+use crate::proto::request::Verb;
+use crate::wire::{parse_spec, settings_of, to_compression};
+
+/// The store of a server, and the compression of its members.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    store: Arc<LocalStore>,
+    backends: Backends,
+    compression: Mutex<Option<Compression>>,
+}
+
+impl Contents {
+    pub(crate) fn new(store: Arc<LocalStore>, backends: Backends) -> Self {
+        Self { store, backends, compression: Mutex::default() }
+    }
+
+    pub(crate) fn store(&self) -> &LocalStore {
+        &self.store
+    }
+
+    pub(crate) fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    /// Returns how the members compress values.
+    pub(crate) fn compression(&self) -> MutexGuard<'_, Option<Compression>> {
+        self.compression.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call. The answer has a failure with `moved` if a push has another compression than
+    /// the store.
+    pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
+        match (verb, payload) {
+            (Verb::Push(push), Payload::Values(values)) => self.push(push, values),
+            (Verb::Rollback(_), Payload::Bytes(bytes)) => {
+                self.rollback(&Snapshot::from_bytes(&self.backends, &bytes)?)?;
+                Ok(Answer::default())
+            }
+            (Verb::Snapshot(_), _) => {
+                let bytes = self.snapshot()?.to_bytes()?;
+                let blob = Some(proto::Blob { num_bytes: bytes.len() as u64 });
+                let mut answer = Answer::of(proto::Reply { blob, ..Default::default() });
+                answer.elements.push_bytes(Bytes::from(bytes));
+                Ok(answer)
+            }
+            (Verb::Settings(_), _) => {
+                let settings = settings_of(&*self.store, *self.compression())?;
+                Ok(Answer::of(proto::Reply { settings: Some(settings), ..Default::default() }))
+            }
+            (Verb::ChangeSettings(proto::ChangeSettings { change: Some(change) }), _) => {
+                self.change(change)
+            }
+            (verb, payload) => verbs::make(&*self.store, &self.backends, verb, payload),
+        }
+    }
+
+    fn push(&self, push: proto::Push, mut values: Vec<Value>) -> Result<Answer> {
+        let found = push.compression.as_ref().map_or(Ok(None), to_compression)?;
+        if found != *self.compression() {
+            return Ok(Answer::moved());
+        }
+        if let Some(compression) = found {
+            for (message, value) in push.values.iter().zip(&mut values) {
+                let codes = value.to_dense()?;
+                let spec = parse_spec(message.spec.as_ref())?;
+                *value = compression.decode(&self.backends, &codes, spec)?.into();
+            }
+        }
+        verbs::make(&*self.store, &self.backends, Verb::Push(push), Payload::Values(values))
+    }
+
+    fn change(&self, change: Change) -> Result<Answer> {
+        match &change {
+            Change::Compression(found) => {
+                let new = to_compression(found)?;
+                let mut compression = self.compression();
+                self.store.reject_inside_updater("set_compression")?;
+                check_clip(new.as_ref(), self.store.clip_global_norm()?)?;
+                *compression = new;
+                return Ok(Answer::default());
+            }
+            Change::ClipGlobalNorm(clip) => check_clip(self.compression().as_ref(), clip.bound)?,
+            Change::Optimizer(_) => {}
+        }
+        let verb = Verb::ChangeSettings(proto::ChangeSettings { change: Some(change) });
+        verbs::make(&*self.store, &self.backends, verb, Payload::Values(Vec::new()))
+    }
+
+    /// Returns the snapshot of the store with the compression of the members.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        let compression = *self.compression();
+        let snapshot = self.store.snapshot()?;
+        snapshot.with_residuals(snapshot.store_name(), compression, &HashMap::new())
+    }
+
+    /// Replaces the contents. The residuals of a snapshot belong to the member that has taken it.
+    pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+        let plain = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
+        self.store.rollback(&plain)?;
+        *self.compression() = snapshot.compression();
+        Ok(())
+    }
+}
