@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,37 +66,54 @@ def init(running, name, shapes):
         job.ask("init", name, *words)
 
 
-def turns(running, workload, num_turns):
-    """Returns the quartiles of the seconds of a round on each side, over medians of turns."""
-    times = {name: [] for name in running}
-    names = list(running)
+def turns(sides, workload, num_turns):
+    """Returns the seconds of a round on each side, one number per turn: the median of the rounds,
+    and the mean of that over the workers. A side is a job and the mode of its rounds."""
+    times = {name: [] for name in sides}
+    names = list(sides)
     for number in range(WARM_UP_TURNS + num_turns):
         first = number % len(names)
         for name in names[first:] + names[:first]:
             time.sleep(PAUSE)
-            asked = ("rounds", workload.values, workload.mode, workload.warm, workload.count)
-            seconds = running[name].ask(*asked)
+            job, mode = sides[name]
+            workers = job.ask_all("rounds", workload.values, mode, workload.warm, workload.count)
             if number >= WARM_UP_TURNS:
-                times[name].append(statistics.median(seconds))
+                times[name].append(statistics.mean(map(statistics.median, workers)))
+    return times
+
+
+def quartiles_of(times):
+    """Returns the quartiles of each side's times."""
     return {name: statistics.quantiles(seconds, n=4) for name, seconds in times.items()}
 
 
-def differences(running, name, shapes, num_workers, num_steps):
+def rounds_of(workload, num_turns):
+    """Returns how many rounds [`turns`] runs on each side."""
+    return (WARM_UP_TURNS + num_turns) * (workload.warm + workload.count)
+
+
+def saved(job, name):
+    """Returns the values of all keys in a row, as the store has them."""
+    with tempfile.NamedTemporaryFile() as file:
+        job.ask("save", name, file.name)
+        return np.fromfile(file.name, np.float32)
+
+
+def values_after(workload, value):
+    """Returns the values of all keys in a row. `value` returns that of a key with this index and
+    shape."""
+    return np.concatenate([value(i, shape).ravel() for i, shape in enumerate(workload.shapes)])
+
+
+def differences(running, workload, num_workers, num_steps):
     """Returns a line for each side whose values are not bitwise those after this number of
     rounds."""
-    expected = [
-        pattern.after(num_workers, num_steps, i, shape).ravel() for i, shape in enumerate(shapes)
+    expected = values_after(workload, partial(pattern.after, num_workers, num_steps))
+    return [
+        f"{workload.values}: what {side} holds is not what {num_steps} rounds make"
+        for side, job in running.items()
+        if side != "wire" and not np.array_equal(saved(job, workload.values), expected)
     ]
-    expected = np.concatenate(expected)
-    found = []
-    with tempfile.NamedTemporaryFile() as file:
-        for side, job in running.items():
-            if side == "wire":
-                continue
-            job.ask("save", name, file.name)
-            if not np.array_equal(np.fromfile(file.name, np.float32), expected):
-                found.append(f"{name}: what {side} holds is not what {num_steps} rounds make")
-    return found
 
 
 def row(name, workload, side, quartiles, num_workers):
@@ -116,8 +134,8 @@ def row(name, workload, side, quartiles, num_workers):
 WIDTHS = [24, 9, 9, 6, 5, 6, 6, 10, 6]
 
 
-def line(cells):
-    padded = zip(cells, WIDTHS)
+def line(cells, widths=WIDTHS):
+    padded = zip(cells, widths)
     texts = [
         str(cell).ljust(width) if width in (24,) else str(cell).rjust(width)
         for cell, width in padded
@@ -128,11 +146,12 @@ def line(cells):
 HEADER = line("workload,ours ms,MXNet ms,ratio,bar,GB/s,wire,spreads,".split(","))
 
 
-def cells(row, bar, quartiles, side):
-    def spread(name):
-        low, median, high = quartiles[name]
-        return f"{(high - low) / median:.0%}"
+def spread(quartiles):
+    low, median, high = quartiles
+    return f"{(high - low) / median:.0%}"
 
+
+def cells(row, bar, quartiles, side):
     return [
         row["workload"],
         f"{row['ours_ms']:.4f}",
@@ -141,7 +160,7 @@ def cells(row, bar, quartiles, side):
         bar or "",
         f"{row['gb_per_s']:.2f}" if row["gb_per_s"] else "",
         f"{row['copy_gb_per_s']:.2f}" if row["copy_gb_per_s"] else "",
-        f"{spread(side)} {spread('mxnet')}",
+        f"{spread(quartiles[side])} {spread(quartiles['mxnet'])}",
         ("passed" if row["ratio"] >= bar else "missed") if bar else "",
     ]
 
@@ -190,8 +209,9 @@ def part(options, num_workers, report):
         for workload in workloads:
             if workload.values not in num_steps:
                 init(running, workload.values, workload.shapes)
-            quartiles = turns(running, workload, options.rounds)
-            steps = (WARM_UP_TURNS + options.rounds) * (workload.warm + workload.count)
+            sides = {name: (job, workload.mode) for name, job in running.items()}
+            quartiles = quartiles_of(turns(sides, workload, options.rounds))
+            steps = rounds_of(workload, options.rounds)
             num_steps[workload.values] = num_steps.get(workload.values, 0) + steps
             for side in ours:
                 name = workload.name + side.removeprefix("ours")
@@ -203,9 +223,7 @@ def part(options, num_workers, report):
         for workload in workloads:
             if workload.values in num_steps:
                 steps = num_steps.pop(workload.values)
-                report.failures += differences(
-                    running, workload.values, workload.shapes, num_workers, steps
-                )
+                report.failures += differences(running, workload, num_workers, steps)
         if num_workers == NUM_WORKERS and "overlap" in options.only:
             running.pop("mxnet")
             overlaps(ours, options, report)

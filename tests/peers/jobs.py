@@ -34,10 +34,11 @@ class Job:
     """Some workers, each with a connection to the driver. As a context manager, it ends all its
     processes."""
 
-    def __init__(self, num_workers, commands):
+    def __init__(self, num_workers, commands, num_servers=0):
         """`commands` returns the arguments and the environment of each process. It is called for
-        every start."""
+        every start. `num_servers` processes connect, too, but their answers mean nothing."""
         self.num_workers, self.commands = num_workers, commands
+        self.num_connections = num_workers + num_servers
         self.processes, self.connections = [], {}
 
     def __enter__(self):
@@ -63,7 +64,7 @@ class Job:
                     arguments, env=environment, start_new_session=True, **options
                 )
                 self.processes.append(process)
-            while len(self.connections) < self.num_workers:
+            while len(self.connections) < self.num_connections:
                 connection = self.accept(server, deadline)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(ANSWER_SECONDS)
@@ -83,6 +84,10 @@ class Job:
 
     def ask(self, *words):
         """Sends a line to all workers, and returns the answer of rank 0."""
+        return self.ask_all(*words)[0]
+
+    def ask_all(self, *words):
+        """Sends a line to all workers, and returns their answers in the order of ranks."""
         for lines in self.connections.values():
             print(*words, file=lines, flush=True)
         try:
@@ -98,7 +103,7 @@ class Job:
         for rank, answer in answers.items():
             if "error" in answer:
                 raise RuntimeError(f"rank {rank}: {answer['error']}")
-        return answers[0]
+        return [answers[rank] for rank in range(self.num_workers)]
 
     def tail(self):
         self.log.seek(0)
@@ -152,7 +157,20 @@ def wire(program):
     return Job(1, lambda: [([program, "wire"], {})])
 
 
-def mxnet(num_workers):
+def on_server(program, kind, num_workers, server_arguments=(), worker_arguments=()):
+    """Returns a server and its workers. `kind` is `net` for the network store, `raw` for plain
+    sockets."""
+
+    def commands():
+        address = f"127.0.0.1:{free_port()}"
+        server = [program, f"{kind}-server", address, *map(str, server_arguments)]
+        worker = [program, f"{kind}-worker", address, *map(str, worker_arguments)]
+        return [(server, {})] + [(worker, {})] * num_workers
+
+    return Job(num_workers, commands, num_servers=1)
+
+
+def mxnet(num_workers, store="dist_sync", momentum=0.0):
     """Returns a scheduler, a server and the workers, on loopback."""
 
     def commands():
@@ -163,7 +181,8 @@ def mxnet(num_workers):
             "DMLC_NUM_WORKER": str(num_workers),
             "DMLC_INTERFACE": "lo",
         }
-        command = [sys.executable, str(Path(__file__).with_name("dist_mxnet.py"))]
+        program = str(Path(__file__).with_name("dist_mxnet.py"))
+        command = [sys.executable, program, store, str(momentum)]
         roles = ["scheduler", "server"] + ["worker"] * num_workers
         return [(command, {**environment, "DMLC_ROLE": role}) for role in roles]
 

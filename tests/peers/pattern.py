@@ -25,3 +25,10 @@ def after(num_workers, num_steps, index, shape):
     """Returns the value of a key after this number of rounds."""
     total = sum(gradient(rank, index, shape).astype(np.float64) for rank in range(num_workers))
     return (start(index, shape) - LEARNING_RATE * num_steps * total).astype(np.float32)
+
+
+def after_momentum(momentum, num_pushes, index, shape):
+    """Returns the value of a key after pushes of the gradient of rank 0, except for rounding."""
+    steps = sum(1 - momentum**t for t in range(1, num_pushes + 1)) / (1 - momentum)
+    total = gradient(0, index, shape).astype(np.float64) * steps
+    return (start(index, shape) - LEARNING_RATE * total).astype(np.float32)

@@ -1,34 +1,45 @@
-//! A worker for `dist.py`. It connects to the driver (`KVSTORE_PEERS`, host and port), sends its
-//! rank, and executes the driver's lines. Its answers are lines of JSON.
+//! A worker for `dist.py` and `net.py`. It connects to the driver (`KVSTORE_PEERS`, host and port),
+//! sends its rank, and executes the driver's lines. Its answers are lines of JSON.
 //!
 //! - `init NAME SHAPE..`: initialises keys with these shapes, such as `64x3x7x7`
-//! - `rounds NAME list|keys WARM COUNT`: runs rounds of push, SGD and pull; answers the seconds
-//!   of each round after the first WARM
+//! - `rounds NAME list|keys|pushpull WARM COUNT`: runs rounds of push, SGD and pull; answers the
+//!   seconds of each round after the first WARM
 //! - `overlap NAME wait|work SECONDS COUNT`: measures how much of a transfer overlaps with
 //!   computation ([`overlap`])
-//! - `save NAME PATH`: writes the floats that were pulled last
+//! - `save NAME PATH`: pulls once more and writes the floats
 //! - `end`
 //!
-//! With the argument `wire`, it is not a worker, but two threads that exchange the same bytes over
-//! loopback ([`wire`]).
+//! The arguments select the kind of process:
+//!
+//! - none: a worker of an MPI job
+//! - `wire`: two threads that exchange the same bytes over loopback ([`wire`])
+//! - `net-server ADDRESS`, `net-worker ADDRESS MOMENTUM`: a server of the network store, a worker
+//! - `raw-server ADDRESS NUM_WORKERS`, `raw-worker ADDRESS`: the same over plain sockets ([`raw`])
 #![allow(missing_docs, reason = "a program")]
 
 mod overlap;
+mod raw;
 mod wire;
 
 use std::env;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store};
+use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store, backends};
+use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
 use overlap::Kind;
 use wire::Wire;
 
 /// A power of two. Values are multiples of 1 / 1024, so every sum and step is exact, in any order.
 const LEARNING_RATE: f64 = 1.0 / 16.0;
+
+/// What a server sends as its rank. It answers the driver's lines with nothing, and ends with it.
+const SERVER: &str = "\"server\"";
 
 /// The keys of the store, with the values that this rank pushes and the outputs of its pulls.
 struct Workload {
@@ -40,7 +51,8 @@ struct Workload {
 }
 
 impl Workload {
-    fn new(store: &Store, name: &str, shapes: &[Vec<usize>]) -> Result<Self> {
+    /// Initialises the keys. The gradients are those of the worker with this rank.
+    fn new(store: &Store, rank: usize, name: &str, shapes: &[Vec<usize>]) -> Result<Self> {
         let (mut keys, mut grads, mut outs) = (Vec::new(), Vec::new(), Vec::new());
         for (index, shape) in shapes.iter().enumerate() {
             let array = |seed| {
@@ -49,11 +61,13 @@ impl Workload {
             };
             keys.push(Key::new(&format!("{name} {index}"))?);
             outs.push(array(index)?);
-            grads.push(array(index + 7 * (1 + store.rank()?))?);
+            grads.push(array(index + 7 * (1 + rank))?);
         }
         let pairs = |arrays: &[NDArray]| Pairs::new(keys.clone(), arrays.to_vec());
         let (pushed, pulled) = (pairs(&grads)?, pairs(&outs)?);
-        store.init_pairs(&pulled, OnExisting::Reject)?;
+        store.init_pairs(&pulled, OnExisting::Keep)?;
+        // On a server, no worker may push before all have initialised.
+        store.barrier()?;
         let single_pairs = |((key, grad), out): ((&Key, &NDArray), &NDArray)| {
             Ok((Pairs::new(key, grad)?, Pairs::new(key, out)?))
         };
@@ -69,6 +83,7 @@ impl Workload {
                 store.push_pairs(&self.pushed, 0)?;
                 store.pull_pairs(&self.pulled, 0)
             }
+            "pushpull" => store.pushpull_pairs(&self.pushed, &self.pulled, 0),
             "keys" => {
                 let mut priorities = (0..).map(|index: i32| -index);
                 for ((pushed, _), priority) in self.each.iter().zip(&mut priorities) {
@@ -80,16 +95,21 @@ impl Workload {
         }
     }
 
-    fn save(&self, path: &str) -> Result<()> {
-        let failed = |error| Error::InvalidArgument(format!("{path}: {error}"));
-        let mut file = BufWriter::new(File::create(path).map_err(failed)?);
-        for array in self.pulled.arrays() {
-            for number in array.to_vec::<f32>()? {
-                file.write_all(&number.to_le_bytes()).map_err(failed)?;
-            }
-        }
-        file.flush().map_err(failed)
+    fn save(&self, store: &Store, path: &str) -> Result<()> {
+        // Another worker may have pushed after this one's last pull.
+        store.pull_pairs(&self.pulled, 0)?;
+        let arrays = self.pulled.arrays().iter().map(NDArray::to_vec::<f32>);
+        save(path, &arrays.collect::<Result<Vec<_>>>()?.concat())
     }
+}
+
+fn save(path: &str, floats: &[f32]) -> Result<()> {
+    let failed = |error| Error::InvalidArgument(format!("{path}: {error}"));
+    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    for number in floats {
+        file.write_all(&number.to_le_bytes()).map_err(failed)?;
+    }
+    file.flush().map_err(failed)
 }
 
 /// Returns floats that the driver can compute, too.
@@ -113,17 +133,28 @@ fn timed(warm: usize, count: usize, mut round: impl FnMut() -> Result<()>) -> Re
 
 struct Worker {
     store: Store,
+    /// The rank whose gradients this worker pushes.
+    pushes_as: usize,
     workloads: Vec<Workload>,
 }
 
 impl Worker {
+    fn new(store: Store, momentum: f64) -> Result<Self> {
+        let sgd = Optimizer::sgd().with("learning_rate", LEARNING_RATE)?;
+        store.set_optimizer(sgd.with("momentum", momentum)?)?;
+        // With momentum, weights depend on the order of pushes unless all gradients are equal.
+        let pushes_as = if momentum == 0.0 { store.rank()? } else { 0 };
+        Ok(Self { store, pushes_as, workloads: Vec::new() })
+    }
+
     fn answer(&mut self, line: &str) -> Result<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["init", name, ref shapes @ ..] => {
                 let shapes = shapes.iter().map(|shape| shape.split('x').map(number).collect());
                 let shapes = shapes.collect::<Result<Vec<Vec<usize>>>>()?;
-                self.workloads.push(Workload::new(&self.store, name, &shapes)?);
+                let workload = Workload::new(&self.store, self.pushes_as, name, &shapes)?;
+                self.workloads.push(workload);
                 Ok("[]".to_owned())
             }
             ["rounds", name, mode, warm, count] => {
@@ -137,7 +168,10 @@ impl Worker {
                 let kind = Kind::of(kind, step)?;
                 overlap::measured(&self.store, self.workload(name)?, kind, number(count)?)
             }
-            ["save", name, path] => self.workload(name)?.save(path).map(|()| "[]".to_owned()),
+            ["save", name, path] => {
+                self.workload(name)?.save(&self.store, path)?;
+                Ok("[]".to_owned())
+            }
             _ => Err(Error::InvalidArgument(format!("`{line}`"))),
         }
     }
@@ -155,7 +189,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T> {
 /// Answers the driver's lines until it sends `end` or closes the connection.
 fn serve(
     driver: &TcpStream,
-    rank: usize,
+    rank: impl Display,
     mut answer: impl FnMut(&str) -> Result<String>,
 ) -> std::io::Result<()> {
     let mut to_driver = driver;
@@ -181,15 +215,36 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         driver.set_nodelay(true)?;
         Ok(driver)
     };
-    if env::args().nth(1).as_deref() == Some("wire") {
-        let mut wire = Wire::new()?;
-        serve(&connected()?, 0, |line| wire.answer(line))?;
-        return Ok(());
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let worker = |store: Store, momentum| -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let rank = store.rank()?;
+        let mut worker = Worker::new(store, momentum)?;
+        Ok(serve(&connected()?, rank, |line| worker.answer(line))?)
+    };
+    match words[..] {
+        [] => worker(kvstore::create("dist_sync")?, 0.0)?,
+        ["wire"] => {
+            let mut wire = Wire::new()?;
+            serve(&connected()?, 0, |line| wire.answer(line))?;
+        }
+        ["net-server", server] => {
+            let _server = Server::start(backends(), &ServerOptions::new(server))?;
+            serve(&connected()?, SERVER, |_| Ok("[]".to_owned()))?;
+        }
+        ["net-worker", server, momentum] => {
+            let store = NetStore::connect(backends(), &NetStoreOptions::new(server))?;
+            worker(Store::new(Arc::new(store)), number(momentum)?)?;
+        }
+        ["raw-server", server, num_workers] => {
+            raw::start(server, number(num_workers)?)?;
+            serve(&connected()?, SERVER, |_| Ok("[]".to_owned()))?;
+        }
+        ["raw-worker", server] => {
+            let mut worker = raw::Worker::connect(server)?;
+            serve(&connected()?, worker.rank, |line| worker.answer(line))?;
+        }
+        _ => Err(format!("unknown arguments: {}", words.join(" ")))?,
     }
-    let store = kvstore::create("dist_sync")?;
-    store.set_optimizer(Optimizer::sgd().with("learning_rate", LEARNING_RATE)?)?;
-    let rank = store.rank()?;
-    let mut worker = Worker { store, workloads: Vec::new() };
-    serve(&connected()?, rank, |line| worker.answer(line))?;
     Ok(())
 }
