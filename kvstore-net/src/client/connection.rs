@@ -16,7 +16,7 @@ use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::rules::Backoff;
-use crate::server::{KEEP_ALIVE, MOST_MESSAGE_BYTES, WINDOW};
+use crate::server::{FRAME, KEEP_ALIVE, MOST_MESSAGE_BYTES, WINDOW};
 use crate::wire::{Elements, Receiver, error_of};
 
 /// A function that is called with the members when they change.
@@ -139,6 +139,7 @@ impl Connection {
             .map_err(invalid)?
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
+            .max_frame_size(FRAME)
             .tcp_nodelay(true)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)

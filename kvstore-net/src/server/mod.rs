@@ -39,6 +39,11 @@ pub(crate) const MOST_MESSAGE_BYTES: usize = 256 << 20;
 /// trip.
 pub(crate) const WINDOW: u32 = 16 << 20;
 
+/// The most bytes of an HTTP/2 frame: a message with the most data, and 64 KiB for a request. Each
+/// frame is a call of the system on both sides, and the default of 16 KiB makes these calls the
+/// largest part of a long transfer.
+pub(crate) const FRAME: u32 = (512 + 64) << 10;
+
 /// How long a lease lasts by default.
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -277,6 +282,7 @@ async fn serve(service: Service, listener: TcpListener, mut ending: watch::Recei
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
+        .max_frame_size(FRAME)
         .add_service(store)
         .serve_with_incoming_shutdown(incoming, async move {
             let _ = ending.wait_for(|end| *end).await;
