@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use kvstore_core::{Backends, Error, Result, Value};
 use tokio::sync::{mpsc, watch};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
+use super::streams::Streams;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
@@ -29,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The membership of this process at one server.
 pub(super) struct Connection {
     target: Target,
-    client: StoreClient<Channel>,
+    streams: Streams,
     start: Instant,
     session: watch::Receiver<Session>,
     members: Arc<Mutex<Members>>,
@@ -160,7 +161,7 @@ impl Connection {
         let connection = Arc::new(Self {
             jitter: AtomicU64::new(target.process),
             target,
-            client,
+            streams: Streams::new(client),
             start: Instant::now(),
             session,
             members,
@@ -418,11 +419,7 @@ impl Connection {
             let (request, data) = (request.take(), elements.next_chunk());
             (request.is_some() || !data.is_empty()).then_some(proto::RequestFrame { request, data })
         });
-        let mut client = self.client.clone();
-        let answered = async {
-            let replies = client.call(tokio_stream::iter(frames)).await?.into_inner();
-            receive(backends, replies).await
-        };
+        let answered = self.streams.call(backends, frames);
         // The server also has this time, so its own report of a timeout usually arrives.
         let answered = tokio::time::timeout(left.saturating_add(GRACE), answered).await;
         match answered {
@@ -481,9 +478,9 @@ fn has_not_connected(status: &Status) -> bool {
 }
 
 /// Receives the reply to a call. The inner error is one of the store or of this machine.
-async fn receive(
+pub(super) async fn receive(
     backends: &Backends,
-    mut replies: Streaming<proto::ReplyFrame>,
+    replies: &mut Streaming<proto::ReplyFrame>,
 ) -> Result<Result<Answer>, Status> {
     let ended = || Status::unavailable("the reply ended early");
     let first = replies.message().await?.ok_or_else(ended)?;

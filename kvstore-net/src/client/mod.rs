@@ -10,6 +10,7 @@ mod servers;
 mod sharded;
 mod status;
 mod store;
+mod streams;
 
 pub use options::NetStoreOptions;
 pub use status::ServerStatus;

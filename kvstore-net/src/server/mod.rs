@@ -5,6 +5,7 @@ mod contents;
 mod group;
 mod local_stores;
 mod records;
+mod replies;
 mod service;
 mod verbs;
 

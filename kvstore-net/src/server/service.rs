@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Commands;
 use super::group::{Caller, Group, Running};
 use super::records::Holder;
+use super::replies::Replies;
 use super::verbs::{self, Answer, Payload};
 use crate::proto::request::Verb;
 use crate::proto::{self, member_message, server_message};
@@ -86,19 +87,7 @@ impl proto::store_server::Store for Service {
         &self,
         request: Request<Streaming<proto::RequestFrame>>,
     ) -> Result<Response<Self::CallStream>, Status> {
-        let mut frames = request.into_inner();
-        let missing = || Status::invalid_argument("the first frame has no request");
-        let first = frames.message().await?.ok_or_else(missing)?;
-        let request = first.request.ok_or_else(missing)?;
-        let answer = self.answer(request, &first.data, &mut frames).await?;
-        let Answer { reply, mut elements } = answer;
-        let mut reply = Some(reply);
-        let replies = std::iter::from_fn(move || {
-            let reply = reply.take();
-            let data = elements.next_chunk();
-            (reply.is_some() || !data.is_empty()).then_some(Ok(proto::ReplyFrame { reply, data }))
-        });
-        Ok(Response::new(Box::pin(tokio_stream::iter(replies))))
+        Ok(Response::new(Box::pin(Replies::new(self.clone(), request.into_inner()))))
     }
 }
 
@@ -146,7 +135,7 @@ impl Service {
     }
 
     /// Makes a call. Errors of the store are part of the answer.
-    async fn answer(
+    pub(super) async fn answer(
         &self,
         mut request: proto::Request,
         first: &[u8],

@@ -1,0 +1,113 @@
+//! [`Streams`]: the streams of a connection, each for one call at a time.
+//!
+//! The first call on a stream sends headers, and both sides create tasks and buffers for it. Each
+//! later call is only a message in each direction.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kvstore_core::{Backends, Result};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use super::connection::{Answer, receive};
+use crate::proto;
+use crate::proto::store_client::StoreClient;
+
+/// The most streams that are kept open without a call.
+const MOST_IDLE: usize = 16;
+
+/// The most frames of a request that wait for the connection.
+const MOST_WAITING: usize = 2;
+
+/// The streams of a connection.
+pub(super) struct Streams {
+    client: StoreClient<Channel>,
+    /// The open streams without a call. The last one was used last.
+    idle: Mutex<Vec<CallStream>>,
+}
+
+struct CallStream {
+    requests: mpsc::Sender<proto::RequestFrame>,
+    replies: Streaming<proto::ReplyFrame>,
+}
+
+impl Streams {
+    pub(super) fn new(client: StoreClient<Channel>) -> Self {
+        Self { client, idle: Mutex::default() }
+    }
+
+    /// Sends a request and receives its reply. The inner error is one of the store or of this
+    /// machine.
+    pub(super) async fn call(
+        &self,
+        backends: &Backends,
+        mut frames: impl Iterator<Item = proto::RequestFrame>,
+    ) -> Result<Result<Answer>, Status> {
+        let mut stream = match self.take_idle() {
+            Some(stream) => stream,
+            None => self.open(frames.next()).await?,
+        };
+        let (has_sent, answer) = stream.exchange(backends, frames).await?;
+        // After an error, the rest of a request or reply may still be on the way.
+        if has_sent && answer.is_ok() {
+            let mut idle = self.idle();
+            if idle.len() < MOST_IDLE {
+                idle.push(stream);
+            }
+        }
+        Ok(answer)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<CallStream>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns an open stream, and forgets those that a lost connection has closed.
+    fn take_idle(&self) -> Option<CallStream> {
+        let mut idle = self.idle();
+        std::iter::from_fn(|| idle.pop()).find(|stream| !stream.requests.is_closed())
+    }
+
+    /// Opens a stream and sends a frame.
+    async fn open(&self, first: Option<proto::RequestFrame>) -> Result<CallStream, Status> {
+        let (requests, receiver) = mpsc::channel(MOST_WAITING);
+        if let Some(first) = first {
+            // The channel is empty, so this does not wait.
+            let _ = requests.try_send(first);
+        }
+        let replies = self.client.clone().call(ReceiverStream::new(receiver)).await?.into_inner();
+        Ok(CallStream { requests, replies })
+    }
+}
+
+impl CallStream {
+    /// Sends frames and receives a reply. Also returns whether all frames have been sent.
+    async fn exchange(
+        &mut self,
+        backends: &Backends,
+        frames: impl Iterator<Item = proto::RequestFrame>,
+    ) -> Result<(bool, Result<Answer>), Status> {
+        let CallStream { requests, replies } = self;
+        let send = async {
+            for frame in frames {
+                if requests.send(frame).await.is_err() {
+                    // The stream is closed. The status, which is received, says why.
+                    return;
+                }
+            }
+        };
+        let receive = receive(backends, replies);
+        tokio::pin!(send, receive);
+        let mut has_sent = false;
+        loop {
+            // At the same time, because the server may reply before it has the complete request.
+            tokio::select! {
+                biased;
+                () = &mut send, if !has_sent => has_sent = true,
+                answer = &mut receive => return Ok((has_sent, answer?)),
+            }
+        }
+    }
+}

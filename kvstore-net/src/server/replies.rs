@@ -1,0 +1,88 @@
+//! [`Replies`]: the replies to the calls of a stream, one after the other.
+
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio_stream::Stream;
+use tonic::{Status, Streaming};
+
+use super::service::Service;
+use super::verbs::Answer;
+use crate::proto;
+use crate::wire::Elements;
+
+type Requests = Streaming<proto::RequestFrame>;
+
+/// An answer with the stream of the call. `None` if there are no more calls.
+type Answered = Option<(Answer, Requests)>;
+
+/// The replies to the calls of a stream. Ends when the member closes the stream, or with a status.
+pub(super) struct Replies {
+    service: Service,
+    state: State,
+}
+
+#[expect(clippy::large_enum_variant, reason = "each call would allocate the large one")]
+enum State {
+    /// Receives and makes a call.
+    Making(Pin<Box<dyn Future<Output = Result<Answered, Status>> + Send>>),
+    Replying(Option<proto::Reply>, Elements, Requests),
+    Ended,
+}
+
+impl Replies {
+    pub(super) fn new(service: Service, requests: Requests) -> Self {
+        let state = State::Making(Box::pin(answer_next(service.clone(), requests)));
+        Self { service, state }
+    }
+}
+
+impl Stream for Replies {
+    type Item = Result<proto::ReplyFrame, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match mem::replace(&mut self.state, State::Ended) {
+                State::Making(mut call) => match call.as_mut().poll(context) {
+                    Poll::Pending => {
+                        self.state = State::Making(call);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(Some((Answer { reply, elements }, requests)))) => {
+                        self.state = State::Replying(Some(reply), elements, requests);
+                    }
+                    Poll::Ready(Ok(None)) => return Poll::Ready(None),
+                    Poll::Ready(Err(status)) => return Poll::Ready(Some(Err(status))),
+                },
+                State::Replying(reply, mut elements, requests) => {
+                    let data = elements.next_chunk();
+                    if reply.is_some() || !data.is_empty() {
+                        self.state = State::Replying(None, elements, requests);
+                        return Poll::Ready(Some(Ok(proto::ReplyFrame { reply, data })));
+                    }
+                    let next = answer_next(self.service.clone(), requests);
+                    self.state = State::Making(Box::pin(next));
+                }
+                State::Ended => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+/// Receives and makes the next call of a stream. Returns `None` if the member makes no more calls
+/// on it.
+async fn answer_next(service: Service, mut requests: Requests) -> Result<Answered, Status> {
+    let mut end = service.end.clone();
+    let first = tokio::select! {
+        biased;
+        first = requests.message() => first?,
+        // A call that arrives later is not made. The status says so, and the member repeats it.
+        _ = end.wait_for(|end| *end) => return Err(Status::aborted("the server is ending")),
+    };
+    let Some(first) = first else { return Ok(None) };
+    let missing = || Status::invalid_argument("the first frame has no request");
+    let request = first.request.ok_or_else(missing)?;
+    let answer = service.answer(request, &first.data, &mut requests).await?;
+    Ok(Some((answer, requests)))
+}
