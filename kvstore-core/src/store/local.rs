@@ -104,6 +104,12 @@ impl LocalStore {
         Ok(values)
     }
 
+    /// Returns whether pushes call a user's updater, which may take any time.
+    pub fn has_updater(&self) -> bool {
+        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
+        matches!(settings.policy, Policy::Updater(_))
+    }
+
     /// Overwrites rows of the stored values with the results of pushes to another store. Counts as
     /// one push of each key.
     ///

@@ -205,6 +205,7 @@ impl Server {
             lease: options.lease,
             end: ending.clone(),
             permits: Arc::new(Semaphore::new(MOST_BLOCKING)),
+            short: Arc::new(Semaphore::new(1)),
         };
         let serving = runtime.spawn(serve(service, listener, ending));
         tracing::info!(%address, "serving");

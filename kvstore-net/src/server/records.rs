@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kvstore_core::{Error, Key, KvStore, Optimizer, PartList, Result, StepUnit, fallible};
+use kvstore_core::{Error, Key, KvStore, Optimizer, PartList, Result, StepUnit, Value, fallible};
 
 use super::checkpoints::Checkpoints;
 use super::contents::Contents;
@@ -13,6 +13,9 @@ use super::verbs::{self, Answer, Payload};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
+
+/// The most bytes of a push that is short.
+const SHORT: usize = 1 << 20;
 
 /// Where the values of the keys of this server are.
 #[derive(Debug, Default)]
@@ -84,6 +87,16 @@ impl Holder {
 
     pub(crate) fn contents(&self) -> &Contents {
         &self.contents
+    }
+
+    /// Returns whether a call takes less time than the change of threads for calls that may block.
+    pub(crate) fn is_short(&self, verb: &Verb, payload: &Payload) -> bool {
+        let Payload::Values(values) = payload else { return false };
+        let num_bytes = values.iter().map(Value::num_bytes).sum::<usize>();
+        // A pull shares the memory of the store.
+        matches!(verb, Verb::Pull(_) | Verb::Push(_))
+            && num_bytes <= SHORT
+            && !self.contents.store().has_updater()
     }
 
     /// Keeps pushes from running.

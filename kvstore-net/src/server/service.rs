@@ -47,6 +47,8 @@ pub(crate) struct Service {
     pub(crate) end: watch::Receiver<bool>,
     /// Limits the calls that block threads at the same time.
     pub(crate) permits: Arc<Semaphore>,
+    /// The permit of the short call.
+    pub(crate) short: Arc<Semaphore>,
 }
 
 type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -243,7 +245,8 @@ impl Service {
         }
         // Read before the values, so that a push never looks less stale than it is.
         let versions = self.group.versions(&keys);
-        let mut answer = self.blocking(|| self.holder.make(verb, payload)).await?;
+        let is_short = self.holder.is_short(&verb, &payload);
+        let mut answer = self.run(is_short, || self.holder.make(verb, payload)).await?;
         for (value, version) in answer.reply.values.iter_mut().zip(versions) {
             value.version = version;
         }
@@ -275,8 +278,9 @@ impl Service {
                     removed = parse_keys(&keys.keys).unwrap_or_default();
                 }
                 let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
+                let is_short = self.holder.is_short(&verb, &payload);
                 let make = || with_staleness(staleness, || self.holder.make(verb, payload));
-                self.blocking(make).await.and_then(|answer| {
+                self.run(is_short, make).await.and_then(|answer| {
                     pushed = keys?;
                     Ok(answer)
                 })
@@ -306,6 +310,20 @@ impl Service {
             (key.clone(), version.saturating_sub(seen))
         };
         keys.iter().zip(versions).map(staleness).collect()
+    }
+
+    /// Runs short work in this thread, and other work as [`Self::blocking`] does. One call at a time
+    /// is short, so that the runtime always has a thread for the calls of an updater for which a
+    /// short call may wait.
+    async fn run<R>(
+        &self,
+        is_short: bool,
+        work: impl FnOnce() -> StoreResult<R>,
+    ) -> StoreResult<R> {
+        match self.short.try_acquire() {
+            Ok(_permit) if is_short => without_panic(work),
+            _ => self.blocking(work).await,
+        }
     }
 
     /// Runs work that may take long, wait for locks or panic, for example in an updater. If the
