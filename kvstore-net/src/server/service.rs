@@ -320,10 +320,8 @@ impl Service {
         is_short: bool,
         work: impl FnOnce() -> StoreResult<R>,
     ) -> StoreResult<R> {
-        match self.short.try_acquire() {
-            Ok(_permit) if is_short => without_panic(work),
-            _ => self.blocking(work).await,
-        }
+        let permit = if is_short { self.short.try_acquire().ok() } else { None };
+        if permit.is_some() { without_panic(work) } else { self.blocking(work).await }
     }
 
     /// Runs work that may take long, wait for locks or panic, for example in an updater. If the
