@@ -502,9 +502,15 @@ fn a_call_in_doubt_is_reported_after_a_restart() {
     let options = NetStoreOptions::new(proxy.address.to_string()).timeout(LONG);
     let store = connect(&options);
     store.init(&[key("w")], &[value(1.0)]).unwrap();
-    // The reply of the next call is lost, and the server does not come back with its state.
+    // The reply of the next push is lost, and the server does not come back with its state. The
+    // updater cuts the connection, so that no earlier message does.
     *proxy.server.lock().unwrap() = None;
-    proxy.limit.store(1, Ordering::SeqCst);
+    let limit = Arc::clone(&proxy.limit);
+    let cut = move |_: &Key, _: &Tensor, _: &mut Tensor| {
+        limit.store(1, Ordering::SeqCst);
+        Ok(())
+    };
+    first.store().set_updater(Some(Arc::new(cut))).unwrap();
     let second = server();
     thread::scope(|scope| {
         let push = scope.spawn(|| store.push(&[key("w")], &[value(2.0)], 0).unwrap_err());

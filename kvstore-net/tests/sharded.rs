@@ -276,7 +276,7 @@ fn a_push_that_one_server_misses_says_so() {
     servers[1].shut_down();
     let error = store.push(&[key("w")], &[value(&[2.0; 10])], 0).unwrap_err();
     assert!(matches!(error, Error::Transport { .. }), "{}", error.chain());
-    assert!(error.chain().contains("1 others have made their part"), "{}", error.chain());
+    assert!(error.chain().contains("1 of 2 servers have made their part"), "{}", error.chain());
 }
 
 #[test]

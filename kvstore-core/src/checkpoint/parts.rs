@@ -81,11 +81,17 @@ impl PartList {
         if let Some(name) = list.files.iter().find(|name| !is_file_name(name)) {
             return Err(corrupt(format!("`{name}` is not the name of a file of its folder")));
         }
+        let names: HashSet<&String> = list.files.iter().collect();
+        if names.len() < list.files.len() {
+            return Err(corrupt("a file is in the list twice".to_owned()));
+        }
         let mut seen = HashSet::new();
         for PartsOfKey { key, files } in &list.keys {
             let is_known = |file: &usize| *file < list.files.len();
-            if files.is_empty() || !files.iter().all(is_known) || !seen.insert(key) {
-                return Err(corrupt(format!("key `{key}` is there twice or has no file")));
+            let is_ascending = files.is_sorted_by(|left, right| left < right);
+            let is_valid = !files.is_empty() && files.iter().all(is_known) && is_ascending;
+            if !is_valid || !seen.insert(key) {
+                return Err(corrupt(format!("key `{key}` is there twice or has wrong files")));
             }
         }
         Ok(list)
@@ -158,6 +164,8 @@ mod tests {
             ("\"a\"", "\"..\""),
             ("\"version\": 1", "\"version\": 2"),
             ("1\n", "2\n"),
+            ("0,", "1,"),
+            ("\"b\"", "\"a\""),
             ("{", "{\"more\": 1,"),
             ("}", ""),
         ] {

@@ -259,7 +259,9 @@ fn joined(
     let mut progress = Progress::default();
     let states = parts.iter().filter_map(|(snapshot, copy)| snapshot.state_of(copy));
     let states = fallible::gather(states.cloned())?;
-    if let Some(running) = running.filter(|_| !states.is_empty()) {
+    // If a part has no state, another one has just begun: then the state of the key starts anew.
+    let is_complete = !states.is_empty() && states.len() == parts.len();
+    if let Some(running) = running.filter(|_| is_complete) {
         progress.run = running.run;
         progress.state = OptimizerState::joined(&running.optimizer, value.spec(), &states)?;
     }

@@ -49,12 +49,13 @@ thread_local! {
 /// async-SGD for distributed deep learning", 2016).
 pub fn push_staleness(key: &Key) -> Option<u64> {
     STALENESS.with_borrow(|staleness| {
-        let found = staleness.iter().find(|(known, _)| known == key);
-        found.map(|(_, staleness)| *staleness)
+        let found = staleness.binary_search_by(|(known, _)| known.cmp(key)).ok();
+        found.and_then(|index| staleness.get(index)).map(|(_, staleness)| *staleness)
     })
 }
 
-/// Runs a push with this staleness of its keys, for a store on a server.
+/// Runs a push with this staleness of its keys, for a store on a server. The keys are in ascending
+/// order.
 pub fn with_staleness<R>(staleness: Vec<(Key, u64)>, push: impl FnOnce() -> R) -> R {
     /// Ends the staleness, also if an updater panics.
     struct Reset;

@@ -11,6 +11,7 @@ use super::store::NetStore;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::runtime;
+use crate::server::file_name;
 use crate::wire::{Elements, parse_keys};
 
 impl NetStore {
@@ -76,24 +77,24 @@ impl WorkerGroup for NetStore {
     fn checkpoint_on_servers(&self, name: &str) -> Result<()> {
         let reserved = Verb::Reserve(proto::Reserve { count: 1 });
         let number = self.read(reserved, "checkpoint")?.reply.first_layout;
-        let file = |server: usize| format!("{number}-{server}.safetensors");
-        let call = |file: String, parts: String| {
-            let checkpoint = proto::Checkpoint { name: name.to_owned(), file, parts };
+        let call = |server: usize, parts: String| {
+            let server = u32::try_from(server).unwrap_or(u32::MAX);
+            let checkpoint = proto::Checkpoint { name: name.to_owned(), number, server, parts };
             Call::read(Verb::Checkpoint(checkpoint), format!("checkpoint `{name}`"))
         };
         let keys = if let Some(sharded) = &self.sharded {
-            sharded.checkpoint(|server| call(file(server), String::new()))?
+            sharded.checkpoint(|server| call(server, String::new()))?
         } else {
-            let answer = self.servers.call(call(file(0), String::new()))?;
+            let answer = self.servers.call(call(0, String::new()))?;
             let keys = parse_keys(&answer.reply.keys)?;
             keys.into_iter().map(|key| (key, Vec::from([0]))).collect()
         };
-        let files = (0..self.servers.len()).map(file).collect();
-        let parts = PartList::new(files, &keys).to_json()?;
+        let files = (0..self.servers.len()).zip(0..).map(|(_, server)| file_name(number, server));
+        let parts = PartList::new(files.collect(), &keys).to_json()?;
         // The first server keeps the list before any server removes the parts of the earlier one.
-        let keep = call(String::new(), parts);
-        self.servers.call(keep.clone())?;
-        self.servers.call_all(&keep).map(drop)
+        self.servers.call(call(0, parts.clone()))?;
+        let others = (1..self.servers.len()).map(|server| (server, call(server, parts.clone())));
+        self.servers.call_each(others)?.into_iter().try_for_each(|answer| answer.map(drop))
     }
 }
 

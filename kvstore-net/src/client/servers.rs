@@ -1,9 +1,11 @@
 //! [`Servers`]: the connections of a store to the servers of its group.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Compression, Error, Key, Result};
+use kvstore_core::{Backends, Compression, Error, Key, Result, Value};
 
 use super::connection::{Answer, Call, Connection};
 use super::membership::Target;
@@ -165,42 +167,49 @@ impl Servers {
     }
 
     /// Makes a push with the compression of the store. `push` gets the encoder if there is one, and
-    /// returns `None` if it has changed nothing because the compression is out of date. `orders`
-    /// returns the positions of the keys in the order of initialisation.
+    /// returns for each value whether it has been pushed. Otherwise a placement or the compression
+    /// is out of date, and the value is pushed again. `orders` returns the positions of the keys in
+    /// the order of initialisation.
     ///
     /// The residuals change only for keys whose push takes effect: all of them, or those before the
     /// key whose updater fails.
     pub(super) fn push(
         &self,
-        keys: &[Key],
+        (keys, values): (&[Key], &[Value]),
         orders: impl Fn(&[Key]) -> Result<Vec<u64>>,
-        push: impl Fn(Option<&mut Encoder>) -> Result<Option<()>>,
+        push: impl Fn(&[Key], &[Value], Option<&mut Encoder>) -> Result<Vec<bool>>,
     ) -> Result<()> {
+        let (mut keys, mut values) = (Cow::Borrowed(keys), Cow::Borrowed(values));
         loop {
-            let Some(compression) = self.compression()? else {
-                if push(None)?.is_some() {
-                    return Ok(());
+            let pushed = if let Some(compression) = self.compression()? {
+                let mut residuals = self.residuals();
+                let mut encoder = residuals.encoder(compression, &keys)?;
+                match push(&keys, &values, Some(&mut encoder)) {
+                    Ok(pushed) => {
+                        let are_pushed: HashMap<_, _> = keys.iter().zip(&pushed).collect();
+                        residuals.commit(encoder, |key| are_pushed.get(key) == Some(&&true));
+                        pushed
+                    }
+                    Err(error) => {
+                        if let (Error::Updater { key, .. }, Ok(orders)) = (&error, orders(&keys)) {
+                            let orders: HashMap<_, _> = keys.iter().zip(orders).collect();
+                            residuals.commit(encoder, |other| orders.get(other) < orders.get(key));
+                        }
+                        return Err(error);
+                    }
                 }
-                self.forget_compression();
-                continue;
+            } else {
+                push(&keys, &values, None)?
             };
-            let mut residuals = self.residuals();
-            let mut encoder = residuals.encoder(compression, keys)?;
-            match push(Some(&mut encoder)) {
-                Ok(Some(())) => {
-                    residuals.commit(encoder, |_| true);
-                    return Ok(());
-                }
-                Ok(None) => self.forget_compression(),
-                Err(Error::Updater { key, source }) => {
-                    let orders = orders(keys)?;
-                    let order = |key: &Key| keys.iter().zip(&orders).find(|(k, _)| *k == key);
-                    let failed = order(&key).map(|(_, order)| *order);
-                    residuals.commit(encoder, |key| order(key).map(|(_, order)| *order) < failed);
-                    return Err(Error::Updater { key, source });
-                }
-                Err(error) => return Err(error),
+            if pushed.iter().all(|is_pushed| *is_pushed) {
+                return Ok(());
             }
+            self.forget_compression();
+            let rest = || pushed.iter().zip(keys.iter().zip(values.iter()));
+            let rest = rest().filter(|(is_pushed, _)| !**is_pushed).map(|(_, pair)| pair);
+            let (rest_keys, rest_values): (Vec<Key>, Vec<Value>) =
+                rest.map(|(key, value)| (key.clone(), value.clone())).unzip();
+            (keys, values) = (Cow::Owned(rest_keys), Cow::Owned(rest_values));
         }
     }
 
@@ -240,16 +249,18 @@ impl Servers {
 ///
 /// # Errors
 /// - The first error. If another server has made its part of a call that changes something, the
-///   error says so, except for errors of updaters: these change a part of a push in every store.
+///   error says so, except for errors of updaters: a push that fails in an updater has changed
+///   earlier keys in every store.
 pub(super) fn complete(call: &Call, answers: Vec<Result<Answer>>) -> Result<Vec<Answer>> {
+    let num_servers = answers.len();
     let num_made = answers.iter().filter(|answer| answer.is_ok()).count();
     let result = answers.into_iter().collect::<Result<Vec<_>>>();
     result.map_err(|error| match error {
-        Error::Updater { .. } | Error::Poisoned { .. } => error,
+        Error::Updater { .. } => error,
         error if call.changes && num_made > 0 => Error::Transport {
             operation: call.what.clone(),
             source: format!(
-                "one server has failed, and {num_made} others have made their part of the call: {}",
+                "{num_made} of {num_servers} servers have made their part of the call, but: {}",
                 error.chain()
             )
             .into(),

@@ -18,7 +18,7 @@ use super::membership::Target;
 use super::options::NetStoreOptions;
 use super::residuals::{Encoder, positions};
 use super::servers::{Servers, missing};
-use super::sharded::Sharded;
+use super::sharded::{Sharded, without_norm};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -197,7 +197,7 @@ impl KvStore for NetStore {
             let orders = |keys: &[Key]| {
                 Ok(self.describe(keys)?.iter().map(|description| description.order).collect())
             };
-            self.servers.push(keys, orders, |encoder| {
+            self.servers.push((keys, values), orders, |keys, values, encoder| {
                 let compression = encoder.as_ref().map(|encoder| encoder.compression());
                 let (values, elements) = match encoder {
                     None => values_of(keys, values)?,
@@ -206,7 +206,8 @@ impl KvStore for NetStore {
                 let compression = compression.map(|found| compression_of(Some(found)));
                 let push = Verb::Push(proto::Push { values, priority, compression });
                 let call = Call { elements, ..Call::write(push, what.clone()) };
-                Ok((!self.servers.call(call)?.is_moved()).then_some(()))
+                let is_pushed = !self.servers.call(call)?.is_moved();
+                fallible::filled(is_pushed, keys.len())
             })
         })
     }
@@ -247,7 +248,7 @@ impl KvStore for NetStore {
         if let Some(sharded) = &self.sharded {
             return sharded.describe(keys);
         }
-        let asked = Verb::Describe(proto::Keys { keys: keys_of(keys), layouts: Vec::new() });
+        let asked = Verb::Describe(proto::Keys { keys: keys_of(keys), ..proto::Keys::default() });
         let answer = self.read(asked, &describe_call("describe", keys))?;
         let described = answer.reply.values.iter().map(|value| {
             Ok(Description { order: value.order, spec: parse_spec(value.spec.as_ref())? })
@@ -259,7 +260,8 @@ impl KvStore for NetStore {
         if let Some(sharded) = &self.sharded {
             self.changing("remove", || sharded.remove(keys))?;
         } else {
-            let removed = Verb::Remove(proto::Keys { keys: keys_of(keys), layouts: Vec::new() });
+            let removed =
+                Verb::Remove(proto::Keys { keys: keys_of(keys), ..proto::Keys::default() });
             self.write(removed, Elements::default(), describe_call("remove", keys))?;
         }
         self.servers.residuals().remove(keys);
@@ -291,7 +293,7 @@ impl KvStore for NetStore {
         if let Some(sharded) = &self.sharded {
             return sharded.versions(keys);
         }
-        let asked = Verb::Versions(proto::Keys { keys: keys_of(keys), layouts: Vec::new() });
+        let asked = Verb::Versions(proto::Keys { keys: keys_of(keys), ..proto::Keys::default() });
         let answer = self.read(asked, "versions")?;
         Ok(answer.reply.values.iter().map(|value| value.version).collect())
     }
@@ -347,10 +349,7 @@ impl KvStore for NetStore {
 
     fn set_clip_global_norm(&self, bound: Option<f64>) -> Result<()> {
         if let (Some(_), Some(bound)) = (&self.sharded, bound) {
-            return Err(Error::Unsupported(format!(
-                "clip_global_norm {bound} with several servers: no server knows the norm over the \
-                 keys of all servers"
-            )));
+            return Err(without_norm(bound));
         }
         self.set(Change::ClipGlobalNorm(proto::Clip { bound }), "set_clip_global_norm")
     }

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 9f1dcba6
+// CRC-32 of the source: 9809c729
 /// Generated client implementations.
 pub mod store_client {
     #![allow(

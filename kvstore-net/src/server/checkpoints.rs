@@ -1,10 +1,9 @@
 //! [`Checkpoints`]: the folder where a server writes its parts of checkpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{Error, PartList, Result, Snapshot};
 
@@ -12,8 +11,14 @@ use kvstore_core::{Error, PartList, Result, Snapshot};
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     root: Option<PathBuf>,
-    /// The files that this server has written. It never removes others.
-    written: Mutex<BTreeSet<PathBuf>>,
+    /// The numbers of the files that this server has written to each folder. It never removes
+    /// others.
+    written: Mutex<BTreeMap<PathBuf, BTreeSet<u64>>>,
+}
+
+/// Returns the name of the file with the part of a server.
+pub(crate) fn file_name(number: u64, server: u32) -> String {
+    format!("{number}-{server}.safetensors")
 }
 
 impl Checkpoints {
@@ -35,55 +40,74 @@ impl Checkpoints {
         Ok(root.join(checked(name)?))
     }
 
+    fn written(&self) -> MutexGuard<'_, BTreeMap<PathBuf, BTreeSet<u64>>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Writes the snapshot of this server.
     ///
     /// # Errors
     /// - [`Error::Io`] if the file cannot be written, for example because the disk is full.
-    pub(crate) fn write(&self, folder: &Path, file: &str, snapshot: &Snapshot) -> Result<()> {
-        let path = folder.join(checked(file)?);
-        fs::create_dir_all(folder).map_err(|source| failed(folder, "creating", source))?;
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
-        snapshot.write(&path)
+    pub(crate) fn write(
+        &self,
+        folder: &Path,
+        (number, server): (u64, u32),
+        snapshot: &Snapshot,
+    ) -> Result<()> {
+        fs::create_dir_all(folder).map_err(|source| Error::Io {
+            path: folder.to_owned(),
+            operation: "creating".to_owned(),
+            source,
+        })?;
+        snapshot.write(folder.join(file_name(number, server)))?;
+        self.written().entry(folder.to_owned()).or_default().insert(number);
+        Ok(())
     }
 
-    /// Writes the list of parts if this server has the first one, and removes files of earlier
-    /// checkpoints that this server has written to the folder.
+    /// Keeps the list of parts if this is the first server, and removes files of earlier
+    /// checkpoints that this server has written to the folder. A list that is older than one that
+    /// was kept before has no effect.
     ///
     /// # Errors
     /// - [`Error::Io`] if the list cannot be written.
-    pub(crate) fn keep(&self, folder: &Path, parts: &PartList) -> Result<()> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if parts.files().first().is_some_and(|first| written.contains(&folder.join(first))) {
+    /// - [`Error::Internal`] if the server was restarted after it had written its part.
+    pub(crate) fn publish(
+        &self,
+        folder: &Path,
+        (number, server): (u64, u32),
+        parts: &PartList,
+    ) -> Result<()> {
+        let mut written = self.written();
+        let numbers = written.entry(folder.to_owned()).or_default();
+        if numbers.first().is_some_and(|first| *first > number) {
+            return Ok(());
+        }
+        if !numbers.contains(&number) {
+            let text = format!("part {number} was not written by this run of the server");
+            return Err(Error::Internal(text));
+        }
+        if server == 0 {
             parts.write(folder)?;
         }
-        let is_old = |path: &PathBuf| {
-            let is_listed = |file: &String| folder.join(file) == *path;
-            path.parent() == Some(folder) && !parts.files().iter().any(is_listed)
-        };
-        let old: Vec<PathBuf> = written.iter().filter(|path| is_old(path)).cloned().collect();
-        for path in old {
+        for old in numbers.range(..number) {
+            let path = folder.join(file_name(*old, server));
             if let Err(error) = fs::remove_file(&path) {
                 tracing::warn!(%error, path = %path.display(), "an old part cannot be removed");
             }
-            written.remove(&path);
         }
+        *numbers = numbers.split_off(&number);
         Ok(())
     }
 }
 
-/// Returns the name of a file or folder without other folders, so that a member cannot write
-/// elsewhere.
+/// Returns the name of a folder without other folders, so that a member cannot write elsewhere.
 fn checked(name: &str) -> Result<&str> {
     let is_plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', '\0']);
     if is_plain && name.len() < 200 {
         return Ok(name);
     }
     Err(Error::invalid(format!(
-        "checkpoint `{name}`: expected the name of a folder, of up to 200 bytes, without `/` and \
+        "checkpoint `{name}`: expected the name of a folder, of up to 199 bytes, without `/` and \
          not beginning with `.`"
     )))
-}
-
-fn failed(path: &Path, operation: &str, source: io::Error) -> Error {
-    Error::Io { path: path.to_owned(), operation: operation.to_owned(), source }
 }

@@ -30,6 +30,7 @@ use self::service::Service;
 use crate::proto::store_server::StoreServer;
 use crate::runtime;
 
+pub(crate) use self::checkpoints::file_name;
 pub(crate) use self::local_stores::store_in_this_process;
 pub(crate) use self::service::VERSION;
 

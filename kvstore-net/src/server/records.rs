@@ -14,6 +14,9 @@ use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
 
+/// The most layouts that a call may reserve, so that the numbers do not overflow.
+const MOST_LAYOUTS: u64 = 1 << 32;
+
 /// The most bytes of a push that is short.
 const SHORT: usize = 1 << 20;
 
@@ -122,6 +125,11 @@ impl Holder {
     /// layout of the call.
     pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
         if let Verb::Reserve(reserve) = verb {
+            if reserve.count > MOST_LAYOUTS {
+                let count = reserve.count;
+                let text = format!("{count} keys: expected at most {MOST_LAYOUTS} in a call");
+                return Err(Error::InvalidArgument(text));
+            }
             let first_layout = self.next_layout.fetch_add(reserve.count, Ordering::Relaxed);
             return Ok(Answer::of(proto::Reply { first_layout, ..Default::default() }));
         }
@@ -150,7 +158,11 @@ impl Holder {
                 self.contents.make(Verb::Push(push), payload)
             }
             Verb::SetStates(states) => {
-                let _kept = self.keep_keys();
+                let _changed = self.change_keys();
+                if !states.optimizer.is_empty() {
+                    let optimizer = Optimizer::from_json(&states.optimizer)?;
+                    check_undivided(&optimizer, self.records().divided())?;
+                }
                 let states_here = states.states.iter();
                 let pairs = states_here.map(|state| Some((state.key.as_str(), state.layout)));
                 if !self.records().has_all(pairs) {
@@ -176,6 +188,10 @@ impl Holder {
                 let find = |key: &str| records.by_key.get(key).cloned();
                 for value in &mut answer.reply.values {
                     value.placement = find(&value.key);
+                    if value.placement.is_none() {
+                        // Another call is adding or removing it.
+                        return Err(Error::KeyNotFound { key: Key::new(&value.key)? });
+                    }
                 }
                 for stats in &mut answer.reply.stats {
                     stats.placement = find(&stats.key);
@@ -203,9 +219,14 @@ impl Holder {
         for value in placements {
             by_key.insert(Key::new(&value.key)?, value.placement.unwrap_or_default());
         }
-        let answer = self.contents.make(Verb::Rollback(rollback), payload)?;
-        *self.records() = Records { by_key, rollback: layout };
-        Ok(answer)
+        // Calls that read meanwhile find no key, and try again.
+        let before = std::mem::take(&mut *self.records());
+        let answer = self.contents.make(Verb::Rollback(rollback), payload);
+        *self.records() = match &answer {
+            Ok(_) => Records { by_key, rollback: layout },
+            Err(_) => before,
+        };
+        answer
     }
 
     fn set_optimizer(&self, json: &str) -> Result<Answer> {
@@ -219,10 +240,18 @@ impl Holder {
 
     fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
         let _changed = self.change_keys();
-        if !self.records().has(&keys.keys, &keys.layouts) {
+        let mut removed = verbs::parse(keys)?;
+        if keys.only_present {
+            let records = self.records();
+            let mut layouts = keys.layouts.iter();
+            removed.retain(|key| {
+                let layout = layouts.next();
+                let own = records.by_key.get(key).map(|own| &own.layout);
+                own.is_some() && own == layout
+            });
+        } else if !self.records().has(&keys.keys, &keys.layouts) {
             return Ok(Answer::moved());
         }
-        let removed = verbs::parse(keys)?;
         self.contents.store().remove(&removed)?;
         let mut records = self.records();
         for key in removed {
@@ -251,8 +280,9 @@ impl Holder {
     /// keys of the part.
     fn checkpoint(&self, checkpoint: &proto::Checkpoint) -> Result<Answer> {
         let folder = self.checkpoints.folder(&checkpoint.name)?;
+        let part = (checkpoint.number, checkpoint.server);
         if !checkpoint.parts.is_empty() {
-            self.checkpoints.keep(&folder, &PartList::from_json(&checkpoint.parts)?)?;
+            self.checkpoints.publish(&folder, part, &PartList::from_json(&checkpoint.parts)?)?;
             return Ok(Answer::default());
         }
         let (snapshot, values) = {
@@ -261,13 +291,13 @@ impl Holder {
         };
         let keys = snapshot.keys().map(|key| key.as_str().to_owned()).collect();
         // Pushes continue meanwhile.
-        self.checkpoints.write(&folder, &checkpoint.file, &snapshot)?;
+        self.checkpoints.write(&folder, part, &snapshot)?;
         Ok(Answer::of(proto::Reply { keys, values, ..Default::default() }))
     }
 
     /// Adds keys with their layouts. The answer has the layouts that the keys have now.
-    fn init(&self, mut init: proto::Init, payload: Payload) -> Result<Answer> {
-        let Payload::Values(mut values) = payload else { return Err(verbs::wrong_payload()) };
+    fn init(&self, init: proto::Init, payload: Payload) -> Result<Answer> {
+        let Payload::Values(values) = payload else { return Err(verbs::wrong_payload()) };
         let _changed = self.change_keys();
         let is_divided = |value: &&proto::Value| {
             value.placement.as_ref().is_some_and(|placement| placement.complete.is_some())
@@ -284,20 +314,33 @@ impl Holder {
             let placement = value.placement.clone();
             asked.push((key, placement.ok_or_else(|| Error::invalid("init without a layout"))?));
         }
-        if existing == proto::OnExisting::Replace {
-            // A later init of the key has been here first. This one would have been replaced.
-            let records = self.records();
+        let mut replaced = Vec::new();
+        {
+            let mut records = self.records();
+            // A later placement has been here first, so the client must ask for new layouts.
             let is_late = |(key, placement): &(Key, proto::Placement)| {
-                records.by_key.get(key).is_some_and(|own| own.layout > placement.layout)
+                let own = records.by_key.get(key).map_or(0, |own| own.layout);
+                own > placement.layout || records.rollback > placement.layout
             };
-            let is_late: Vec<bool> = asked.iter().map(is_late).collect();
-            retain(&mut init.values, &is_late);
-            retain(&mut values, &is_late);
-            retain(&mut asked, &is_late);
+            if existing == proto::OnExisting::Replace && asked.iter().any(is_late)
+                || asked.iter().any(|(_, placement)| placement.layout < records.rollback)
+            {
+                return Ok(Answer::moved());
+            }
+            if existing == proto::OnExisting::Replace {
+                // Calls that read meanwhile do not find the key, and try again.
+                for (key, _) in &asked {
+                    replaced.extend(records.by_key.remove_entry(key));
+                }
+            }
         }
         fallible::reserve_entries(&mut self.records().by_key, asked.len())?;
-        self.contents.make(Verb::Init(init), Payload::Values(values))?;
+        let made = self.contents.make(Verb::Init(init), Payload::Values(values));
         let mut records = self.records();
+        if let Err(error) = made {
+            records.by_key.extend(replaced);
+            return Err(error);
+        }
         let mut reply = proto::Reply::default();
         for (key, placement) in asked {
             let name = key.as_str().to_owned();
@@ -309,12 +352,6 @@ impl Holder {
         }
         Ok(Answer::of(reply))
     }
-}
-
-/// Removes the marked items.
-fn retain<T>(items: &mut Vec<T>, is_removed: &[bool]) {
-    let mut marks = is_removed.iter();
-    items.retain(|_| marks.next().is_none_or(|is_removed| !is_removed));
 }
 
 /// # Errors

@@ -1,14 +1,15 @@
 //! `init` on several servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use kvstore_core::key::describe_call;
 use kvstore_core::{Error, Key, OnExisting, Optimizer, Result, StepUnit, Value};
 
-use super::Sharded;
 use super::placements::{Placed, is_large, unit_of};
 use super::values::Outgoing;
+use super::{Sharded, removals};
 use crate::client::connection::{Answer, Call};
 use crate::client::store::on_existing_of;
 use crate::proto;
@@ -27,6 +28,22 @@ impl Sharded {
         existing: OnExisting,
     ) -> Result<()> {
         let what = describe_call("init", keys);
+        let start = Instant::now();
+        // The placements are out of date if another worker has placed the keys or rolled back.
+        while !self.try_init(keys, values, existing, &what)? {
+            self.wait_again(start, &what)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the keys have been stored. Otherwise the call has changed nothing.
+    fn try_init(
+        &self,
+        keys: &[Key],
+        values: &[Value],
+        existing: OnExisting,
+        what: &str,
+    ) -> Result<bool> {
         let first_layout = self.reserve(keys.len())?;
         let num_servers = self.servers.len();
         let has_large =
@@ -37,46 +54,73 @@ impl Sharded {
             let placed = Placed::new((key, value.spec()), layout, rule, num_servers);
             (key, value, Arc::new(placed))
         });
-        let new: New<'_> = new.collect();
+        let mut new: New<'_> = new.collect();
         let replaced = match existing {
             OnExisting::Replace => self.divided(keys)?,
             OnExisting::Reject | OnExisting::Keep => Vec::new(),
         };
         self.placements.forget(keys);
-        let to_homes = calls_of(&new, &what, existing, |placed, server| server == placed.home)?;
-        let answers = self.made(&new, to_homes)?;
-        // With `Keep`, keys that exist keep their values. With `Replace`, a later call of another
-        // worker may have been faster.
-        let own: New<'_> = new
-            .into_iter()
-            .filter(|(key, _, placed)| {
-                answers.iter().flat_map(|answer| &answer.reply.values).any(|value| {
-                    let layout = value.placement.as_ref().map(|placement| placement.layout);
-                    value.key == key.as_str() && layout == Some(placed.layout)
-                })
-            })
-            .collect();
-        // A part that another call has left behind is replaced, because the home decides.
+        let to_homes = calls_of(&new, what, existing, |placed, server| server == placed.home)?;
+        let Some(answers) = self.made(&new, to_homes)? else { return Ok(false) };
+        if existing == OnExisting::Keep {
+            // Keys that exist keep their values.
+            let own = self.own(&new, &answers)?;
+            new.retain(|(key, ..)| own.contains(*key));
+        }
+        // A part that a failed call has left behind is replaced, because the home decides.
         let replace = OnExisting::Replace;
-        let to_others = calls_of(&own, &what, replace, |placed, server| server != placed.home)?;
-        self.made(&own, to_others)?;
+        let to_others = calls_of(&new, what, replace, |placed, server| server != placed.home)?;
+        if self.made(&new, to_others)?.is_none() {
+            return Ok(false);
+        }
         // The parts of replaced values whose successors are not divided.
         self.remove_parts(&replaced);
-        for (key, _, placed) in own {
+        for (key, _, placed) in new {
             self.placements.put(key, placed);
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Returns the keys that their homes have in the layouts of this call.
+    fn own(&self, new: &New<'_>, answers: &[Answer]) -> Result<HashSet<Key>> {
+        let layout = |value: &proto::Value| Some(value.placement.as_ref()?.layout);
+        let values = answers.iter().flat_map(|answer| &answer.reply.values);
+        let mut layouts: HashMap<&str, u64> =
+            values.filter_map(|value| Some((value.key.as_str(), layout(value)?))).collect();
+        let mut own = HashSet::new();
+        for (key, _, placed) in new {
+            let found = match layouts.remove(key.as_str()) {
+                Some(layout) => layout,
+                // The reply of the first attempt was lost, and a repeated call has no values.
+                None => match self.ask(std::slice::from_ref(*key))?.first() {
+                    Some(found) => found.layout,
+                    None => continue,
+                },
+            };
+            if found == placed.layout {
+                own.insert((*key).clone());
+            }
+        }
+        Ok(own)
     }
 
     /// Returns the divided values among those of the keys that exist.
     fn divided(&self, keys: &[Key]) -> Result<Vec<(Key, Arc<Placed>)>> {
         let mut found = Vec::new();
-        for key in keys {
-            match self.ask(std::slice::from_ref(key)) {
-                Ok(placed) => found.extend(placed.into_iter().map(|placed| (key.clone(), placed))),
-                Err(Error::KeyNotFound { .. }) => {}
-                Err(error) => return Err(error),
+        match self.ask(keys) {
+            Ok(placed) => found.extend(keys.iter().cloned().zip(placed)),
+            Err(Error::KeyNotFound { .. }) => {
+                for key in keys {
+                    match self.ask(std::slice::from_ref(key)) {
+                        Ok(placed) => {
+                            found.extend(placed.into_iter().map(|placed| (key.clone(), placed)));
+                        }
+                        Err(Error::KeyNotFound { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
             }
+            Err(error) => return Err(error),
         }
         found.retain(|(_, placed)| placed.is_divided);
         Ok(found)
@@ -95,40 +139,30 @@ impl Sharded {
         Ok(unit_of(optimizer.as_ref()))
     }
 
-    /// Makes the calls. If one of them fails, removes the keys of this `init` again.
-    fn made(&self, new: &New<'_>, calls: Vec<(usize, Call)>) -> Result<Vec<Answer>> {
+    /// Makes the calls. If one of them fails, removes the keys of this `init` again. Returns `None`
+    /// if a server has a later placement of a key.
+    fn made(&self, new: &New<'_>, calls: Vec<(usize, Call)>) -> Result<Option<Vec<Answer>>> {
         let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>();
-        if let Err(error) = &answers
-            && let Some(text) = self.undo(new)
-        {
-            return Err(Error::Transport {
-                operation: error.chain(),
-                source: format!("the keys of the call could not be removed again: {text}").into(),
-            });
+        if answers.as_ref().is_ok_and(|answers| !answers.iter().any(Answer::is_moved)) {
+            return answers.map(Some);
         }
-        answers
-    }
-
-    /// Removes the keys of an `init`. Returns the error of a server that cannot be reached.
-    fn undo(&self, new: &New<'_>) -> Option<String> {
         let new: Vec<_> =
             new.iter().map(|(key, _, placed)| ((*key).clone(), Arc::clone(placed))).collect();
-        self.remove_parts(&new)
+        let kept = self.remove_parts(&new);
+        match (answers, kept) {
+            (answers, None) => answers.map(|_| None),
+            (answers, Some(text)) => Err(Error::Transport {
+                operation: answers.err().map_or_else(|| "init".to_owned(), |error| error.chain()),
+                source: format!("the keys of the call could not be removed again: {text}").into(),
+            }),
+        }
     }
 
-    /// Removes values that have these placements, one by one, because a server may have only some
-    /// of them. Returns the error of a server that cannot be reached.
+    /// Removes values that have these placements. Returns the error of a server that cannot be
+    /// reached.
     fn remove_parts(&self, placed: &[(Key, Arc<Placed>)]) -> Option<String> {
-        let mut calls = Vec::new();
-        for (key, placed) in placed {
-            for server in placed.servers() {
-                let keys = Vec::from([key.as_str().to_owned()]);
-                let keys = proto::Keys { keys, layouts: Vec::from([placed.layout]) };
-                let what = describe_call("remove", [key]);
-                calls.push((server, Call::write(Verb::Remove(keys), what)));
-            }
-        }
-        // A server that does not have the key in this layout answers that it is elsewhere.
+        let (keys, placed): (Vec<_>, Vec<_>) = placed.iter().cloned().unzip();
+        let calls = removals(&keys, &placed, true, &describe_call("remove", &keys), |_, _| true);
         let failed = |answer: Result<Answer>| answer.err().map(|error| error.chain());
         match self.servers.call_each(calls) {
             Ok(answers) => answers.into_iter().find_map(failed),

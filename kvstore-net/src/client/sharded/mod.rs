@@ -19,16 +19,17 @@ use kvstore_core::{Description, Error, Key, KeyStats, Result, fallible};
 use self::placements::{Placed, Placements};
 use super::connection::{Answer, Call};
 use super::options::NetStoreOptions;
-use super::servers::{Servers, complete};
+use super::servers::{Servers, complete, missing};
 use super::store::stats_in;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::placement::home;
 use crate::runtime;
-use crate::wire::{keys_of, parse_spec};
+use crate::wire::parse_spec;
 
 /// How long a call waits before it asks again where a key is.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A store whose keys are on several servers.
 #[derive(Debug)]
@@ -47,33 +48,36 @@ impl Sharded {
         Self { servers, divide_above, staleness, timeout, placements: Placements::default() }
     }
 
-    /// Asks the homes of keys for the newest placements.
+    /// Asks the homes of keys for the newest placements, and keeps them.
     ///
     /// # Errors
     /// - [`Error::KeyNotFound`] if a key is not initialised.
     fn ask(&self, keys: &[Key]) -> Result<Vec<Arc<Placed>>> {
         let num_servers = self.servers.len();
-        let mut asked: BTreeMap<usize, Vec<Key>> = BTreeMap::new();
-        for key in keys {
-            asked.entry(home(key.as_str(), num_servers)).or_default().push(key.clone());
+        let mut asked: BTreeMap<usize, (Vec<usize>, Vec<String>)> = BTreeMap::new();
+        for (position, key) in keys.iter().enumerate() {
+            let (positions, names) = asked.entry(home(key.as_str(), num_servers)).or_default();
+            positions.push(position);
+            names.push(key.as_str().to_owned());
         }
         self.placements.forget(keys);
-        let calls = asked.iter().map(|(server, keys)| {
-            let keys = proto::Keys { keys: keys_of(keys), layouts: Vec::new() };
-            (*server, Call::read(Verb::Describe(keys), describe_call("describe", &[])))
+        let calls = asked.iter().map(|(server, (_, names))| {
+            let keys = proto::Keys { keys: names.clone(), ..proto::Keys::default() };
+            (*server, Call::read(Verb::Describe(keys), "describe".to_owned()))
         });
         let answers = self.servers.call_each(calls)?;
-        for (answer, keys) in answers.into_iter().zip(asked.values()) {
-            for (key, value) in keys.iter().zip(&answer?.reply.values) {
-                self.placements.put(key, Arc::new(Placed::of(value, num_servers)?));
+        let mut found = fallible::filled(None, keys.len())?;
+        for (answer, (positions, _)) in answers.into_iter().zip(asked.values()) {
+            for (position, value) in positions.iter().zip(&answer?.reply.values) {
+                let placed = Arc::new(Placed::of(value, num_servers)?);
+                if let (Some(found), Some(key)) = (found.get_mut(*position), keys.get(*position)) {
+                    self.placements.put(key, Arc::clone(&placed));
+                    *found = Some(placed);
+                }
             }
         }
-        keys.iter()
-            .map(|key| {
-                let found = self.placements.get(key);
-                found.ok_or_else(|| Error::KeyNotFound { key: key.clone() })
-            })
-            .collect()
+        let placed = found.into_iter().collect::<Option<Vec<_>>>();
+        placed.ok_or_else(|| missing("description"))
     }
 
     /// Returns the placements of keys. Asks their homes for those that are not known.
@@ -114,7 +118,9 @@ impl Sharded {
                  do not have all keys"
             )));
         }
-        runtime::wait(async { tokio::time::sleep(ASK_AGAIN).await })
+        // Longer and longer, because the other worker may be slow.
+        let pause = (start.elapsed() / 2).clamp(ASK_AGAIN, LONGEST_PAUSE);
+        runtime::wait(async move { tokio::time::sleep(pause).await })
     }
 
     /// Returns the answers of a call that changes something, or `None` if no server has made it
@@ -178,52 +184,80 @@ impl Sharded {
         })
     }
 
+    /// Removes keys: first from their homes, which decides that they are removed, then their other
+    /// parts.
     pub(super) fn remove(&self, keys: &[Key]) -> Result<()> {
         let what = describe_call("remove", keys);
         self.placements.forget(keys);
-        self.with_placements(keys, &what, |placed| {
-            let mut removed: BTreeMap<usize, proto::Keys> = BTreeMap::new();
-            for (key, placed) in keys.iter().zip(placed) {
-                for server in placed.servers() {
-                    let keys = removed.entry(server).or_default();
-                    keys.keys.push(key.as_str().to_owned());
-                    keys.layouts.push(placed.layout);
-                }
-            }
-            let calls = removed
-                .into_iter()
-                .map(|(server, keys)| (server, Call::write(Verb::Remove(keys), what.clone())));
-            Ok(self.written(calls.collect())?.map(drop))
-        })?;
+        let removed = self.with_placements(keys, &what, |placed| {
+            let calls =
+                removals(keys, placed, false, &what, |placed, server| server == placed.home);
+            Ok(self.written(calls)?.map(|_| fallible::copied(placed)))
+        })??;
         self.placements.forget(keys);
-        Ok(())
+        let others = removals(keys, &removed, true, &what, |placed, server| server != placed.home);
+        self.servers.call_each(others)?.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     /// Returns the statistics of every key. Those of a divided value are added up.
     pub(super) fn stats(&self) -> Result<Vec<KeyStats>> {
         let call = Call::read(Verb::Stats(proto::Empty {}), "stats".to_owned());
-        let mut all: BTreeMap<(u64, String), KeyStats> = BTreeMap::new();
+        let mut homes: BTreeMap<(u64, String), (u64, KeyStats)> = BTreeMap::new();
+        let mut others = Vec::new();
         for (server, answer) in self.servers.call_all(&call)?.into_iter().enumerate() {
             let placements = answer.reply.stats.iter().map(|stats| stats.placement.clone());
             let placements: Vec<_> = placements.collect();
             for (mut stats, placement) in stats_in(answer)?.into_iter().zip(placements) {
-                let placement = placement.unwrap_or_default();
-                let name = stats.key.as_str().to_owned();
-                let is_home = home(&name, self.servers.len()) == server;
+                // A key without a placement is being added or removed.
+                let Some(placement) = placement else { continue };
+                let at = (placement.order, stats.key.as_str().to_owned());
+                if home(stats.key.as_str(), self.servers.len()) != server {
+                    others.push((at, placement.layout, stats));
+                    continue;
+                }
                 if let Some(complete) = &placement.complete {
                     stats.spec = parse_spec(Some(complete))?;
                 }
-                let Some(known) = all.get_mut(&(placement.order, name.clone())) else {
-                    all.insert((placement.order, name), stats);
-                    continue;
-                };
-                known.value_bytes += stats.value_bytes;
-                known.state_bytes += stats.state_bytes;
-                if is_home {
-                    known.num_pushes = stats.num_pushes;
-                }
+                homes.insert(at, (placement.layout, stats));
             }
         }
-        Ok(all.into_values().collect())
+        for (at, layout, part) in others {
+            // Parts that a failed call has left behind do not count.
+            if let Some((_, stats)) = homes.get_mut(&at).filter(|(home, _)| *home == layout) {
+                stats.value_bytes = stats.value_bytes.saturating_add(part.value_bytes);
+                stats.state_bytes = stats.state_bytes.saturating_add(part.state_bytes);
+            }
+        }
+        Ok(homes.into_values().map(|(_, stats)| stats).collect())
     }
+}
+
+/// The error for a bound of the global norm.
+pub(super) fn without_norm(bound: f64) -> Error {
+    Error::Unsupported(format!(
+        "clip_global_norm {bound} with several servers: no server knows the norm over the keys of \
+         all servers"
+    ))
+}
+
+/// Returns the calls that remove keys from some of the servers that have them. With `only_present`,
+/// a server removes those keys that are there.
+fn removals(
+    keys: &[Key],
+    placed: &[Arc<Placed>],
+    only_present: bool,
+    what: &str,
+    is_meant: impl Fn(&Placed, usize) -> bool,
+) -> Vec<(usize, Call)> {
+    let mut removed: BTreeMap<usize, proto::Keys> = BTreeMap::new();
+    for (key, placed) in keys.iter().zip(placed) {
+        for server in placed.servers().filter(|server| is_meant(placed, *server)) {
+            let keys = removed.entry(server).or_default();
+            keys.only_present = only_present;
+            keys.keys.push(key.as_str().to_owned());
+            keys.layouts.push(placed.layout);
+        }
+    }
+    let call = |keys| Call::write(Verb::Remove(keys), what.to_owned());
+    removed.into_iter().map(|(server, keys)| (server, call(keys))).collect()
 }

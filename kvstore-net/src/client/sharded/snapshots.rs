@@ -7,8 +7,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use kvstore_core::{Error, Key, Optimizer, OptimizerState, Result, Snapshot, Tensor};
 
-use super::Sharded;
 use super::placements::{Placed, unit_of};
+use super::{Sharded, without_norm};
 use crate::client::connection::{Answer, Call};
 use crate::client::servers::complete;
 use crate::proto;
@@ -85,6 +85,9 @@ impl Sharded {
 
     /// Replaces the contents of all servers. Decides anew where the keys are.
     pub(in crate::client) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+        if let Some(bound) = snapshot.clip_global_norm() {
+            return Err(without_norm(bound));
+        }
         let unit = unit_of(snapshot.optimizer());
         let layout = self.reserve(snapshot.len().max(1))?;
         let placed = snapshot.keys().zip(layout..).filter_map(|(key, layout)| {

@@ -14,6 +14,7 @@ use super::Sharded;
 use super::placements::Placed;
 use crate::client::connection::{Answer, Call};
 use crate::client::residuals::{Encoder, positions};
+use crate::client::servers::complete;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::wire::{Elements, compression_of, spec_of, value_of};
@@ -75,28 +76,31 @@ impl Sharded {
             Ok(self.ask(keys)?.iter().map(|placed| placed.order).collect::<Vec<_>>())
         };
         let start = Instant::now();
-        self.servers.push(keys, orders, |encoder| {
-            let done = self.push_with(keys, values, priority, encoder)?;
-            if done.is_none() {
+        self.servers.push((keys, values), orders, |keys, values, encoder| {
+            let pushed = self.push_with(keys, values, priority, encoder)?;
+            if pushed.iter().any(|is_pushed| !is_pushed) {
                 self.placements.forget(keys);
                 self.wait_again(start, &describe_call("push", keys))?;
             }
-            Ok(done)
+            Ok(pushed)
         })
     }
 
-    /// Pushes values, or their codes. Returns `None` if no server has made its part, because a
-    /// placement or the compression is out of date.
+    /// Pushes values, or their codes. Returns for each value whether a server has taken a part of
+    /// it. If some servers have taken theirs and others have not, the key was removed or replaced
+    /// after the push.
     fn push_with(
         &self,
         keys: &[Key],
         values: &[Value],
         priority: i32,
         mut encoder: Option<&mut Encoder>,
-    ) -> Result<Option<()>> {
+    ) -> Result<Vec<bool>> {
         let what = describe_call("push", keys);
         let placed = self.placed(keys)?;
-        self.check(keys, values, &placed)?;
+        if !self.check(keys, values, &placed)? {
+            return fallible::filled(false, keys.len());
+        }
         let mut outgoing: BTreeMap<usize, Outgoing> = BTreeMap::new();
         let pairs = keys.iter().zip(values).zip(&placed).zip(positions(keys));
         for (((key, value), placed), position) in pairs {
@@ -117,11 +121,23 @@ impl Sharded {
             let push = proto::Push { values, priority, compression: compression.clone() };
             (server, Call { elements, ..Call::write(Verb::Push(push), what.clone()) })
         });
-        Ok(self.written(calls.collect())?.map(drop))
+        let calls: Vec<(usize, Call)> = calls.collect();
+        let Some((_, first)) = calls.first().cloned() else { return Ok(Vec::new()) };
+        let servers: Vec<usize> = calls.iter().map(|(server, _)| *server).collect();
+        let answers = complete(&first, self.servers.call_each(calls)?)?;
+        let answers = servers.iter().zip(&answers).filter(|(_, answer)| !answer.is_moved());
+        let taking: BTreeSet<usize> = answers.map(|(server, _)| *server).collect();
+        let is_pushed =
+            |placed: &Arc<Placed>| placed.servers().any(|server| taking.contains(&server));
+        fallible::collect(placed.iter().map(is_pushed))
     }
 
-    /// Checks values that some servers would reject after others have accepted theirs.
-    fn check(&self, keys: &[Key], values: &[Value], placed: &[Arc<Placed>]) -> Result<()> {
+    /// Checks values that some servers would reject after others have accepted theirs. Returns
+    /// whether the placements are up to date, as far as the types of the values tell.
+    ///
+    /// # Errors
+    /// - The errors of [`KvStore::push`](kvstore_core::KvStore::push).
+    fn check(&self, keys: &[Key], values: &[Value], placed: &[Arc<Placed>]) -> Result<bool> {
         for ((key, value), placed) in keys.iter().zip(values).zip(placed) {
             if *value.spec() != placed.spec {
                 // The placement may be out of date.
@@ -130,13 +146,14 @@ impl Sharded {
                 if expected != value.spec() {
                     return Err(Error::spec_mismatch(key, expected, value.spec()));
                 }
+                return Ok(false);
             }
         }
         let may_be_rejected =
             |value: &Value| value.rows().is_some() || !value.spec().dtype().is_float();
         let servers: BTreeSet<usize> = placed.iter().flat_map(|placed| placed.servers()).collect();
         if servers.len() < 2 || !values.iter().any(may_be_rejected) {
-            return Ok(());
+            return Ok(true);
         }
         let settings = self.servers.settings()?;
         let compression = self.servers.compression()?;
@@ -148,7 +165,7 @@ impl Sharded {
                 check_compressed(key, value, compression)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     pub(in crate::client) fn pull_into(
@@ -183,7 +200,13 @@ impl Sharded {
         let what = describe_call("pull of rows", keys);
         self.with_placements(keys, &what, |placed| {
             for ((key, placed), ids) in keys.iter().zip(placed).zip(ids) {
-                check_ids(&format!("key `{key}`"), placed.spec.shape(), ids)?;
+                let check = |shape| check_ids(&format!("key `{key}`"), shape, ids);
+                if check(placed.spec.shape()).is_err() {
+                    // The placement may be out of date.
+                    let newest = self.ask(std::slice::from_ref(key))?;
+                    newest.iter().try_for_each(|newest| check(newest.spec.shape()))?;
+                    return Ok(None);
+                }
             }
             let asked = asked(keys, placed, |position, server| {
                 let ids = ids.get(position).copied().unwrap_or_default();
