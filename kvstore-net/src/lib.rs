@@ -62,10 +62,14 @@
 //! - `wire` converts values and errors to messages; `server` and `client` move them.
 
 mod client;
+#[cfg(test)]
+mod faults;
 mod proto;
 pub mod rules;
 mod runtime;
 mod server;
+#[cfg(test)]
+mod simulation;
 mod wire;
 
 pub use client::{NetStore, NetStoreOptions, ServerStatus};

@@ -7,9 +7,10 @@
 )]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+mod network;
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,44 +22,10 @@ use kvstore_core::{
 };
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(60);
-
-/// The timeout of calls that must fail. Connecting takes less, also on a busy machine.
-const SHORT: Duration = Duration::from_secs(3);
-
-fn key(text: &str) -> Key {
-    Key::new(text).unwrap()
-}
-
-fn value(number: f32) -> Value {
-    Tensor::from_slice(backends(), Device::cpu(0), [2], &[number; 2]).unwrap().into()
-}
-
-fn server() -> Arc<Server> {
-    Arc::new(Server::start(backends(), &ServerOptions::new("127.0.0.1:0")).unwrap())
-}
-
-fn options(server: &Server) -> NetStoreOptions {
-    NetStoreOptions::new(server.address().to_string()).timeout(LONG)
-}
-
-fn connect(options: &NetStoreOptions) -> NetStore {
-    NetStore::connect(backends(), options).unwrap()
-}
+use self::network::{LONG, Proxy, SHORT, connect, eventually, key, options, server, value};
 
 fn number(store: &NetStore, name: &str) -> f32 {
     store.pull(&[key(name)], 0).unwrap()[0].to_vec::<f32>().unwrap()[0]
-}
-
-/// Waits until a condition holds.
-#[track_caller]
-fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < LONG, "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]
@@ -113,33 +80,6 @@ fn changes_of_the_group_are_reported() {
     eventually("a member has left", || {
         seen.lock().unwrap().last().is_some_and(|all| all == "first")
     });
-}
-
-#[test]
-fn a_barrier_waits_for_every_live_member() {
-    let server = server();
-    let stores: Vec<_> =
-        (0..3).map(|number| connect(&options(&server).name(format!("{number}")))).collect();
-    let arrived = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for (number, store) in stores.iter().enumerate() {
-            let arrived = &arrived;
-            scope.spawn(move || {
-                for round in 0..10 {
-                    if number == round % 3 {
-                        thread::yield_now();
-                    }
-                    arrived.fetch_add(1, Ordering::SeqCst);
-                    store.barrier().unwrap();
-                    assert!(arrived.load(Ordering::SeqCst) >= 3 * (round + 1));
-                }
-            });
-        }
-    });
-    let hurried = connect(&options(&server).name("hurried").timeout(SHORT));
-    let error = hurried.barrier().unwrap_err();
-    assert_eq!(error.code(), ErrorCode::Timeout);
-    assert!(error.to_string().contains("`0`, `1`, `2`"), "{error}");
 }
 
 #[test]
@@ -278,76 +218,6 @@ fn a_call_completes_before_the_server_ends() {
     assert!(matches!(code, ErrorCode::Timeout | ErrorCode::Backend), "{}", error.chain());
 }
 
-/// Forwards connections to a server, and closes them after a number of bytes.
-struct Proxy {
-    address: SocketAddr,
-    /// The server, or `None` to refuse connections.
-    server: Arc<Mutex<Option<SocketAddr>>>,
-    /// After how many bytes from the server the next connection is closed, or 0 for never.
-    limit: Arc<AtomicUsize>,
-    num_closed: Arc<AtomicUsize>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
-}
-
-impl Proxy {
-    fn new(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Self {
-            address: listener.local_addr().unwrap(),
-            server: Arc::new(Mutex::new(Some(server))),
-            limit: Arc::default(),
-            num_closed: Arc::default(),
-            open: Arc::default(),
-        };
-        let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
-        let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.unwrap();
-                let Some(server) = *server.lock().unwrap() else { continue };
-                let Ok(server) = TcpStream::connect(server) else { continue };
-                let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
-                open.lock().unwrap().extend(both);
-                let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                let closing = closing.clone();
-                thread::spawn(move || forward(up, down, None));
-                thread::spawn(move || forward(server, client, Some(&closing)));
-            }
-        });
-        proxy
-    }
-
-    /// Closes all connections.
-    fn cut(&self) {
-        for stream in self.open.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-type Closing = (Arc<AtomicUsize>, Arc<AtomicUsize>);
-
-fn forward(mut from: TcpStream, mut to: TcpStream, closing: Option<&Closing>) {
-    let mut buffer = [0; 4096];
-    let mut forwarded = 0;
-    while let Ok(len @ 1..) = from.read(&mut buffer) {
-        if let Some((limit, num_closed)) = closing {
-            forwarded += len;
-            let most = limit.load(Ordering::SeqCst);
-            if most != 0 && forwarded > most {
-                limit.store(0, Ordering::SeqCst);
-                num_closed.fetch_add(1, Ordering::SeqCst);
-                break;
-            }
-        }
-        if to.write_all(&buffer[..len]).is_err() {
-            break;
-        }
-    }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
-}
-
 #[test]
 fn a_push_counts_once_although_replies_are_lost() {
     let server = server();
@@ -411,44 +281,6 @@ fn a_process_that_takes_a_name_fences_the_earlier_one() {
     let error = old.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
     assert!(error.to_string().contains("a later one has its name"), "{}", error.chain());
     assert_eq!(number(&new, "w"), 1.0);
-}
-
-#[test]
-fn a_lost_member_does_not_hold_up_a_barrier() {
-    let server = server();
-    let proxy = Proxy::new(server.address());
-    let first = connect(&options(&server).name("first"));
-    let lost = connect(&NetStoreOptions::new(proxy.address.to_string()).timeout(LONG).name("lost"));
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| first.barrier().unwrap());
-        *proxy.server.lock().unwrap() = None;
-        proxy.cut();
-        waiting.join().unwrap();
-    });
-    // When it is back, the barrier that the others have passed does not stop it, and all continue
-    // together.
-    *proxy.server.lock().unwrap() = Some(server.address());
-    lost.barrier().unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| first.barrier().unwrap());
-        lost.barrier().unwrap();
-    });
-}
-
-#[test]
-fn a_server_that_ends_releases_members_that_wait() {
-    let server = server();
-    let first = connect(&options(&server).name("first").timeout(SHORT));
-    let _second = connect(&options(&server).name("second"));
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| first.barrier().unwrap_err());
-        eventually("it has arrived", || server.num_running_calls() == 1);
-        let start = Instant::now();
-        server.shut_down();
-        assert!(start.elapsed() < Duration::from_secs(30), "the barrier held up the server");
-        let error = waiting.join().unwrap();
-        assert!(matches!(error.code(), ErrorCode::Closed | ErrorCode::Backend), "{error}");
-    });
 }
 
 #[test]

@@ -114,7 +114,7 @@ proptest! {
                     let has_left = members.leave(NAMES[name], joined.incarnation);
                     prop_assert_eq!(has_left, names[name].is_held_by(process));
                     if has_left {
-                        names[name] = Expected::default();
+                        names[name].holder = None;
                         last.remove(&(name, process));
                     }
                 }
@@ -278,4 +278,21 @@ fn dead_members_are_forgotten_after_an_hour() {
     assert_eq!(members.renew(hour, "a", joined.incarnation), Err(Refusal::Fenced));
     // Readers have ranks of their own.
     assert_eq!(members.join(hour, "b", 3, Role::Worker).unwrap().rank, 0);
+}
+
+#[test]
+fn a_replaced_process_is_refused_after_the_later_one_has_left() {
+    let mut members = Members::new(LEASE, 0);
+    let old = members.join(Duration::ZERO, "a", 1, Role::Worker).unwrap();
+    members.lose(Duration::ZERO, "a", old.connection);
+    let new = members.join(Duration::ZERO, "a", 2, Role::Worker).unwrap();
+    assert!(members.leave("a", new.incarnation));
+    assert_eq!(members.join(Duration::ZERO, "a", 1, Role::Worker), Err(Refusal::Fenced));
+    // A process that has left may come back.
+    assert!(members.join(Duration::ZERO, "a", 2, Role::Worker).unwrap().is_new);
+    // The name is forgotten after an hour without a member.
+    let joined = members.join(Duration::ZERO, "a", 2, Role::Worker).unwrap();
+    assert!(members.leave("a", joined.incarnation));
+    members.end_leases(Duration::from_secs(1));
+    assert!(members.join(Duration::from_secs(3601), "a", 1, Role::Worker).unwrap().is_new);
 }

@@ -4,15 +4,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kvstore_core::{Backends, Error, Result, Value};
 use tokio::sync::{mpsc, watch};
-use tonic::transport::Endpoint;
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
 use super::streams::Streams;
+#[cfg(test)]
+use crate::faults::Fault;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
@@ -28,7 +31,7 @@ pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The membership of this process at one server.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     target: Target,
     streams: Streams,
     start: Instant,
@@ -80,13 +83,13 @@ struct Barriers {
 
 /// A call: a request and its data.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) verb: Verb,
-    pub(super) elements: Elements,
+pub(crate) struct Call {
+    pub(crate) verb: Verb,
+    pub(crate) elements: Elements,
     /// Whether the call changes something, so that it must take effect once.
-    pub(super) changes: bool,
+    pub(crate) changes: bool,
     /// A description of the call for errors.
-    pub(super) what: String,
+    pub(crate) what: String,
 }
 
 impl Call {
@@ -103,10 +106,10 @@ impl Call {
 
 /// The reply to a call, with its data.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
-    pub(super) reply: proto::Reply,
-    pub(super) values: Vec<Value>,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) reply: proto::Reply,
+    pub(crate) values: Vec<Value>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Answer {
@@ -132,20 +135,13 @@ enum Attempt {
 impl Connection {
     /// Connects to a server and joins its group.
     pub(super) async fn open(target: Target) -> Result<Arc<Self>> {
-        let invalid = |_| {
-            let server = &target.server;
-            Error::invalid(format!("server: expected HOST:PORT, found `{server}`"))
-        };
-        let endpoint = Endpoint::from_shared(format!("http://{}", target.server))
-            .map_err(invalid)?
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
-            .max_frame_size(FRAME)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE)
-            .connect_timeout(target.timeout);
-        let client = StoreClient::new(endpoint.connect_lazy())
+        let channel = endpoint(&target)?.connect_lazy();
+        Self::join(target, channel).await
+    }
+
+    /// Joins the group of a server.
+    pub(crate) async fn join(target: Target, channel: Channel) -> Result<Arc<Self>> {
+        let client = StoreClient::new(channel)
             .max_decoding_message_size(MOST_MESSAGE_BYTES)
             .max_encoding_message_size(MOST_MESSAGE_BYTES);
         let (state, session) = watch::channel(Session::Absent("not connected yet".to_owned()));
@@ -194,8 +190,8 @@ impl Connection {
     }
 
     /// Returns the number of barriers that the group has passed when this member passes its next
-    /// one.
-    pub(super) fn next_barrier(&self, joined: &proto::JoinReply) -> u64 {
+    /// one. A restarted server counts from 0.
+    fn next_barrier(&self, joined: &proto::JoinReply) -> u64 {
         let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
         if barriers.incarnation != joined.incarnation {
             *barriers = Barriers { incarnation: joined.incarnation, round: joined.barrier_round };
@@ -204,13 +200,15 @@ impl Connection {
     }
 
     /// Records that this member has passed a barrier.
-    pub(super) fn pass_barrier(&self, round: u64) {
+    fn pass_barrier(&self, joined: &proto::JoinReply, round: u64) {
         let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
-        barriers.round = barriers.round.max(round);
+        if barriers.incarnation == joined.incarnation {
+            barriers.round = barriers.round.max(round);
+        }
     }
 
     /// Ends the membership, and waits a moment until the server knows.
-    pub(super) async fn left(&self) {
+    pub(crate) async fn left(&self) {
         self.leave();
         let mut session = self.session.clone();
         let left = session.wait_for(|session| matches!(session, Session::Left));
@@ -285,7 +283,7 @@ impl Connection {
     }
 
     /// Makes a call, and repeats it if the connection is lost.
-    pub(super) async fn call(
+    pub(crate) async fn call(
         self: Arc<Self>,
         backends: Backends,
         mut call: Call,
@@ -295,6 +293,10 @@ impl Connection {
         // The incarnation for which the server may have made the call.
         let mut in_doubt = None;
         let result = self.attempts(&backends, &call, open.sequence, &mut in_doubt).await;
+        #[cfg(test)]
+        if Fault::ReuseNumber.is_planted() && call.changes && result.is_err() {
+            self.calls().next = open.sequence;
+        }
         match result {
             Err(Unmade(error)) if call.changes && in_doubt.is_some() => Err(Error::Transport {
                 operation: call.what.clone(),
@@ -352,6 +354,10 @@ impl Connection {
         let mut backoff = Backoff::new(deadline);
         loop {
             let joined = self.joined(deadline).await.map_err(Unmade)?;
+            #[cfg(test)]
+            if Fault::RepeatElsewhere.is_planted() {
+                *in_doubt = None;
+            }
             if in_doubt.is_some_and(|earlier| earlier != joined.incarnation) && call.changes {
                 let text = "the server does not know this process any more";
                 return Err(Unmade(Error::Internal(text.to_owned())));
@@ -367,6 +373,10 @@ impl Connection {
                 Attempt::NotMade(status) => status.message().to_owned(),
                 Attempt::Lost(status) => {
                     *in_doubt = Some(joined.incarnation);
+                    #[cfg(test)]
+                    if Fault::ConfirmEarly.is_planted() {
+                        self.calls().open.remove(&sequence);
+                    }
                     reason_of(&status)
                 }
             };
@@ -406,13 +416,19 @@ impl Connection {
         joined: &proto::JoinReply,
         left: Duration,
     ) -> Attempt {
+        let mut verb = call.verb.clone();
+        let mut round = None;
+        if let Verb::Barrier(barrier) = &mut verb {
+            barrier.round = self.next_barrier(joined);
+            round = Some(barrier.round);
+        }
         let request = proto::Request {
             member: self.target.name.clone(),
             incarnation: joined.incarnation,
             sequence,
             answered_below: self.calls().answered_below(),
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1),
-            verb: Some(call.verb.clone()),
+            verb: Some(verb),
         };
         let (mut request, mut elements) = (Some(request), call.elements.clone());
         let frames = std::iter::from_fn(move || {
@@ -423,7 +439,12 @@ impl Connection {
         // The server also has this time, so its own report of a timeout usually arrives.
         let answered = tokio::time::timeout(left.saturating_add(GRACE), answered).await;
         match answered {
-            Ok(Ok(answer)) => Attempt::Answered(Box::new(answer)),
+            Ok(Ok(answer)) => {
+                if let (Some(round), Ok(_)) = (round, &answer) {
+                    self.pass_barrier(joined, round);
+                }
+                Attempt::Answered(Box::new(answer))
+            }
             Ok(Err(status)) => match status.code() {
                 Code::FailedPrecondition => Attempt::Fenced,
                 Code::Aborted => Attempt::NotMade(status),
@@ -442,6 +463,24 @@ impl Connection {
             Err(_) => Attempt::Lost(Status::deadline_exceeded("no answer")),
         }
     }
+}
+
+/// Returns the settings of a connection to a server.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the address is not one.
+pub(crate) fn endpoint(target: &Target) -> Result<Endpoint> {
+    let server = &target.server;
+    let endpoint = Endpoint::from_shared(format!("http://{server}"))
+        .map_err(|_| Error::invalid(format!("server: expected HOST:PORT, found `{server}`")))?;
+    Ok(endpoint
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_frame_size(FRAME)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .connect_timeout(target.timeout))
 }
 
 /// Returns a random number as a fraction from 0 to 1.

@@ -32,11 +32,10 @@ impl WorkerGroup for NetStore {
     }
 
     fn barrier(&self) -> Result<()> {
-        let round = self.servers.first().next_barrier(&self.joined()?);
-        let verb = Verb::Barrier(proto::Barrier { round });
         self.servers.reject_inside_updater("barrier")?;
+        // The connection sets the round when it sends the call.
+        let verb = Verb::Barrier(proto::Barrier { round: 0 });
         self.servers.call(Call::write(verb, "barrier".to_owned()))?;
-        self.servers.first().pass_barrier(round);
         Ok(())
     }
 

@@ -1,9 +1,10 @@
 //! [`Membership`]: keeps this process a member of the group of a server.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -19,15 +20,15 @@ pub(super) const LEAVE: Duration = Duration::from_secs(1);
 
 /// What a connection needs to know.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) server: String,
+pub(crate) struct Target {
+    pub(crate) server: String,
     /// The position of the server in the list of servers, and the length of the list.
-    pub(super) place: (u32, u32),
-    pub(super) name: String,
+    pub(crate) place: (u32, u32),
+    pub(crate) name: String,
     /// A random number that identifies this store in this process.
-    pub(super) process: u64,
-    pub(super) is_reader: bool,
-    pub(super) timeout: Duration,
+    pub(crate) process: u64,
+    pub(crate) is_reader: bool,
+    pub(crate) timeout: Duration,
 }
 
 /// The state of the membership.
@@ -87,6 +88,7 @@ impl Membership {
             let jitter = fraction(self.target.process);
             let wait = backoff.wait(start.elapsed(), jitter).unwrap_or_default();
             tokio::select! {
+                biased;
                 _ = ending.recv() => {
                     self.state.send_replace(Session::Left);
                     return;
@@ -158,6 +160,7 @@ impl Membership {
             Ok((joined, members, messages))
         };
         let (joined, members, mut messages) = tokio::select! {
+            biased;
             _ = ending.recv() => return Ended::Left,
             joined = joining => match joined {
                 Ok(joined) => joined,
@@ -168,9 +171,12 @@ impl Membership {
         let lease = Duration::from_millis(joined.lease_ms.max(3));
         self.state.send_replace(Session::Joined(joined));
         let mut renewals = tokio::time::interval(lease / 3);
-        let mut last_answer = tokio::time::Instant::now();
+        let mut last_answer = Instant::now();
         loop {
             tokio::select! {
+                // Messages before renewals: an answer that has arrived is a sign of life. The fixed
+                // order also makes simulations repeatable.
+                biased;
                 _ = ending.recv() => {
                     let left = member_message::Content::Leave(proto::Leave {});
                     let closed = async {
@@ -181,17 +187,9 @@ impl Membership {
                     let _ = tokio::time::timeout(LEAVE, closed).await;
                     return Ended::Left;
                 }
-                _ = renewals.tick() => {
-                    if last_answer.elapsed() > lease {
-                        return Ended::Lost(format!("no answer in {} s", lease.as_secs_f64()));
-                    }
-                    let _ = sender.try_send(to_server(member_message::Content::Renewal(
-                        proto::Renewal {},
-                    )));
-                }
                 message = messages.message() => match message {
                     Ok(Some(message)) => {
-                        last_answer = tokio::time::Instant::now();
+                        last_answer = Instant::now();
                         if let Some(server_message::Content::Members(members)) = message.content {
                             self.note(&members.members);
                         }
@@ -200,6 +198,14 @@ impl Membership {
                         return Ended::Lost("the server has closed the connection".to_owned());
                     }
                     Err(status) => return Ended::of(status),
+                },
+                _ = renewals.tick() => {
+                    if last_answer.elapsed() > lease {
+                        return Ended::Lost(format!("no answer in {} s", lease.as_secs_f64()));
+                    }
+                    let _ = sender.try_send(to_server(member_message::Content::Renewal(
+                        proto::Renewal {},
+                    )));
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! [`NetStore`]: a store on servers that this process reaches over the network.
 
-mod connection;
+pub(crate) mod connection;
 mod failures;
 mod group;
-mod membership;
+pub(crate) mod membership;
 mod options;
 mod residuals;
 mod servers;

@@ -23,7 +23,7 @@ pub enum Begun<T> {
 ///
 /// A member that loses its connection repeats the calls that have no reply. The outcome of a call
 /// is kept until the member confirms the reply.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Calls<T> {
     answered_below: u64,
     /// The outcomes of the other calls, or `None` for a call that is running.
@@ -43,6 +43,10 @@ impl<T: Clone> Calls<T> {
         if sequence < self.answered_below {
             return Begun::Answered;
         }
+        #[cfg(test)]
+        if crate::faults::Fault::ForgetCall.is_planted() {
+            self.outcomes.retain(|_, outcome| outcome.is_none());
+        }
         match self.outcomes.get(&sequence) {
             Some(Some(outcome)) => Begun::Done(outcome.clone()),
             Some(None) => Begun::Running,
@@ -57,6 +61,10 @@ impl<T: Clone> Calls<T> {
 
     /// Records the outcome of a call that has begun.
     pub fn finish(&mut self, sequence: u64, outcome: T) {
+        #[cfg(test)]
+        if crate::faults::Fault::DropOutcome.is_planted() {
+            return;
+        }
         if let Some(kept) = self.outcomes.get_mut(&sequence) {
             *kept = Some(outcome);
         }

@@ -38,6 +38,10 @@ impl<K: Clone + Eq + Hash, M: Clone + Eq + Hash> Clocks<K, M> {
     pub fn advance(&mut self, key: &K, member: &M) {
         let clocks = self.clocks.entry(key.clone()).or_default();
         *clocks.entry(member.clone()).or_default() += 1;
+        #[cfg(test)]
+        if crate::faults::Fault::AdvanceTwice.is_planted() {
+            *clocks.entry(member.clone()).or_default() += 1;
+        }
     }
 
     /// Returns the clock of a member.

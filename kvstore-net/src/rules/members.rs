@@ -10,7 +10,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 const MOST_REPLACED: usize = 16;
 
 /// Whether a member changes the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It pushes. Bounded pulls and barriers wait for it.
     Worker,
@@ -19,7 +19,7 @@ pub enum Role {
 }
 
 /// A member of the group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// The rank among the members of the same role, from 0. A name keeps it until it leaves.
     pub rank: u64,
@@ -31,12 +31,10 @@ pub struct Member {
     process: u64,
     /// The number of the connection that keeps the member live.
     connection: u64,
-    /// Earlier processes of this name.
-    replaced: Vec<u64>,
     life: Life,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Life {
     /// Until this time.
     Lease(Duration),
@@ -48,6 +46,12 @@ impl Member {
     /// Returns whether the member has a lease.
     pub fn is_live(&self) -> bool {
         matches!(self.life, Life::Lease(_))
+    }
+
+    /// Returns the random number of the process.
+    #[cfg(test)]
+    pub(crate) fn process(&self) -> u64 {
+        self.process
     }
 }
 
@@ -77,14 +81,24 @@ pub enum Refusal {
 ///
 /// A member is *live* while it has a lease. If its connection is lost or its lease ends, it is
 /// *dead*, but remembered for an hour: the same process may continue, or a new process may take its
-/// name. Then the old process is refused from that moment on. A member that leaves is forgotten at
-/// once.
-#[derive(Clone, Debug)]
+/// name. Then the old process is refused from that moment on, also after the new one has left. A
+/// member that leaves is forgotten at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Members {
     lease: Duration,
     last_number: u64,
     known: BTreeMap<String, Member>,
+    replaced: BTreeMap<String, Replaced>,
     num_changes: u64,
+}
+
+/// The earlier processes of a name. One may wake up and join again, but must never get the name
+/// back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Replaced {
+    processes: Vec<u64>,
+    /// Since when no member has the name.
+    unused: Option<Duration>,
 }
 
 impl Members {
@@ -93,7 +107,8 @@ impl Members {
     /// The floor of a restarted server must be larger than its earlier incarnations, so that it
     /// does not mistake an earlier process for a later one.
     pub fn new(lease: Duration, floor: u64) -> Self {
-        Self { lease, last_number: floor, known: BTreeMap::new(), num_changes: 0 }
+        let (known, replaced) = (BTreeMap::new(), BTreeMap::new());
+        Self { lease, last_number: floor, known, replaced, num_changes: 0 }
     }
 
     /// Adds a member, or continues the one of the same process. `process` is a random number that
@@ -119,32 +134,23 @@ impl Members {
             let (incarnation, rank) = (member.incarnation, member.rank);
             return Ok(Joined { incarnation, rank, connection: number, is_new: false });
         }
-        let mut replaced = Vec::new();
+        let is_replaced = |replaced: &Replaced| replaced.processes.contains(&process);
+        if self.replaced.get(name).is_some_and(is_replaced) {
+            return Err(Refusal::Fenced);
+        }
         let mut rank = None;
-        if let Some(earlier) = self.known.get_mut(name) {
-            if earlier.replaced.contains(&process) {
-                return Err(Refusal::Fenced);
-            }
+        if let Some(earlier) = self.known.get(name) {
             if earlier.is_live() {
                 return Err(Refusal::NameInUse);
             }
-            // A process that was replaced may wake up and join again. It must never get the name
-            // back, so its number is kept.
-            replaced = std::mem::take(&mut earlier.replaced);
+            let replaced = &mut self.replaced.entry(name.to_owned()).or_default().processes;
             replaced.push(earlier.process);
             replaced.drain(..replaced.len().saturating_sub(MOST_REPLACED));
             rank = (earlier.role == role).then_some(earlier.rank);
         }
         let rank = rank.unwrap_or_else(|| self.free_rank(name, role));
-        let member = Member {
-            rank,
-            incarnation: number,
-            role,
-            process,
-            connection: number,
-            replaced,
-            life: lease,
-        };
+        let member =
+            Member { rank, incarnation: number, role, process, connection: number, life: lease };
         self.known.insert(name.to_owned(), member);
         Ok(Joined { incarnation: number, rank, connection: number, is_new: true })
     }
@@ -190,17 +196,27 @@ impl Members {
         let is_current = self.current(name, incarnation).is_some();
         if is_current {
             self.known.remove(name);
+            #[cfg(test)]
+            if crate::faults::Fault::ReturnName.is_planted() {
+                self.replaced.remove(name);
+            }
             self.num_changes += 1;
         }
         is_current
     }
 
     fn current(&mut self, name: &str, incarnation: u64) -> Option<&mut Member> {
-        self.known.get_mut(name).filter(|member| member.incarnation == incarnation)
+        let is_current = |member: &&mut Member| member.incarnation == incarnation;
+        #[cfg(test)]
+        let is_current = |member: &&mut Member| {
+            is_current(member) || crate::faults::Fault::SkipFence.is_planted()
+        };
+        self.known.get_mut(name).filter(is_current)
     }
 
-    /// Ends the leases that are over, and forgets members that have been dead for an hour. Returns
-    /// the names of the forgotten members.
+    /// Ends the leases that are over, and forgets members that have been dead for an hour, and the
+    /// replaced processes of names that have been unused for an hour. Returns the names of the
+    /// forgotten members.
     pub fn end_leases(&mut self, now: Duration) -> Vec<String> {
         let mut forgotten = Vec::new();
         for (name, member) in &mut self.known {
@@ -218,6 +234,14 @@ impl Members {
         for name in &forgotten {
             self.known.remove(name);
         }
+        let known = &self.known;
+        self.replaced.retain(|name, replaced| {
+            if known.contains_key(name) {
+                replaced.unused = None;
+                return true;
+            }
+            replaced.unused.get_or_insert(now).saturating_add(MEMORY) > now
+        });
         forgotten
     }
 

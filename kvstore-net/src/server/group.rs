@@ -10,6 +10,8 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
+#[cfg(test)]
+use crate::faults::Fault;
 use crate::proto;
 use crate::rules::{Begun, Calls, Clocks, Joined, Member, Members, Refusal, Role};
 
@@ -35,8 +37,8 @@ struct State {
     members: Members,
     /// The calls of each member's current incarnation.
     calls: HashMap<String, Calls<Outcome>>,
-    /// The calls of each name that run, also of an earlier incarnation.
-    running: HashMap<String, usize>,
+    /// How many calls of each name and incarnation run, also of earlier incarnations.
+    running: HashMap<(String, u64), usize>,
     clocks: Clocks<Key, String>,
     /// How many pushes have changed each key.
     versions: HashMap<Key, u64>,
@@ -61,6 +63,12 @@ pub(crate) struct Caller {
     pub(crate) name: String,
     pub(crate) incarnation: u64,
     pub(crate) sequence: u64,
+}
+
+impl Caller {
+    fn process(&self) -> (String, u64) {
+        (self.name.clone(), self.incarnation)
+    }
 }
 
 /// A call that has begun. If it is dropped without an outcome, it has failed.
@@ -167,8 +175,12 @@ impl Group {
         let now = self.now();
         let joined = self.change(|state| {
             let joined = state.members.join(now, name, process, role)?;
+            #[cfg(test)]
+            let kept = state.calls.get(name).cloned().filter(|_| Fault::KeepCalls.is_planted());
             if joined.is_new {
                 state.calls.insert(name.to_owned(), Calls::new(MOST_CALLS));
+                #[cfg(test)]
+                state.calls.extend(kept.map(|kept| (name.to_owned(), kept)));
                 state.barrier.arrived.remove(name);
                 state.barrier.first_rounds.insert(name.to_owned(), state.barrier.round);
             }
@@ -182,10 +194,12 @@ impl Group {
             )),
             Refusal::Fenced => fenced(),
         })?;
-        // The member is live from now on, so no other process takes the name meanwhile.
-        let is_idle = |state: &mut State| (!state.running.contains_key(name)).then_some(());
-        if joined.0.is_new && self.find(deadline, is_idle).await.is_none() {
-            self.leave(name, joined.0.incarnation);
+        // The member is live from now on, so no other process takes the name meanwhile. A process
+        // that has lost its connection while it waits here waits again when it is back.
+        let incarnation = joined.0.incarnation;
+        let is_idle = |state: &mut State| (!state.runs_earlier(name, incarnation)).then_some(());
+        if self.find(deadline, is_idle).await.is_none() {
+            self.leave(name, incarnation);
             return Err(Status::unavailable("a call of an earlier process is still running"));
         }
         Ok(joined)
@@ -280,7 +294,7 @@ impl Group {
             let calls = state.calls.get_mut(&caller.name)?;
             match calls.begin(caller.sequence, !is_draining) {
                 Begun::New => {
-                    *state.running.entry(caller.name.clone()).or_default() += 1;
+                    *state.running.entry(caller.process()).or_default() += 1;
                     Some(Ok(Ok(())))
                 }
                 Begun::Done(outcome) => Some(Ok(Err(outcome))),
@@ -304,10 +318,10 @@ impl Group {
 
     fn finish(&self, caller: &Caller, outcome: Outcome, pushed: &[Key]) {
         self.change(|state| {
-            if let Some(count) = state.running.get_mut(&caller.name) {
+            if let Some(count) = state.running.get_mut(&caller.process()) {
                 *count -= 1;
                 if *count == 0 {
-                    state.running.remove(&caller.name);
+                    state.running.remove(&caller.process());
                 }
             }
             for key in pushed {
@@ -358,6 +372,10 @@ impl Group {
         staleness: u64,
         deadline: Instant,
     ) -> Result<()> {
+        #[cfg(test)]
+        if Fault::IgnoreStaleness.is_planted() {
+            return Ok(());
+        }
         let caller = caller.to_owned();
         let mut awaited = None;
         let passed = self.find(deadline, |state| {
@@ -385,7 +403,7 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Timeout`] if that takes too long. The message names the missing workers.
-    /// - [`Error::Closed`] if the server ends.
+    /// - [`Error::Closed`] if the server ends, or a later process takes the name of the caller.
     pub(crate) async fn barrier(
         &self,
         caller: &Caller,
@@ -402,7 +420,19 @@ impl Group {
             if state.barrier.round >= round {
                 return Some(Ok(()));
             }
-            state.is_draining.then(|| Err(ending()))
+            #[cfg(test)]
+            if Fault::HoldName.is_planted() {
+                return None;
+            }
+            if state.check(caller).is_err() {
+                // A later process has this name, and its join waits for this call to end.
+                return Some(Err(Error::Closed { what: "the membership".to_owned() }));
+            }
+            if state.is_draining {
+                state.barrier.arrived.remove(&caller.name);
+                return Some(Err(ending()));
+            }
+            None
         });
         if let Some(result) = passed.await {
             return result;
@@ -430,13 +460,64 @@ impl Group {
     }
 }
 
+/// What the simulation sees of a group.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// The number of barriers that the group has passed.
+    pub(crate) round: u64,
+    /// The number of changes of the live members.
+    pub(crate) num_changes: u64,
+    /// The live workers.
+    pub(crate) workers: Vec<SeenWorker>,
+    /// The processes of all names, live or dead, with their incarnations.
+    pub(crate) processes: Vec<(u64, u64)>,
+}
+
+/// A live worker.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct SeenWorker {
+    pub(crate) name: String,
+    pub(crate) incarnation: u64,
+    pub(crate) process: u64,
+    pub(crate) clock: u64,
+}
+
+#[cfg(test)]
+impl Group {
+    /// Returns the members, with the clocks of the live workers for a key.
+    pub(crate) fn seen(&self, key: &Key) -> Seen {
+        let state = self.state();
+        let workers = state.workers().into_iter().filter_map(|name| {
+            let member = state.members.get(&name)?;
+            let (incarnation, process) = (member.incarnation, member.process());
+            let clock = state.clocks.clock(key, &name);
+            Some(SeenWorker { name, incarnation, process, clock })
+        });
+        let (round, num_changes) = (state.barrier.round, state.members.num_changes());
+        let known = state.calls.keys().filter_map(|name| state.members.get(name));
+        let processes = known.map(|member| (member.process(), member.incarnation)).collect();
+        Seen { round, num_changes, workers: workers.collect(), processes }
+    }
+}
+
 impl State {
     fn check(&self, caller: &Caller) -> std::result::Result<(), Status> {
         let member = self.members.get(&caller.name);
         if member.is_some_and(|member| member.incarnation == caller.incarnation) {
             return Ok(());
         }
+        #[cfg(test)]
+        if Fault::SkipFence.is_planted() {
+            return Ok(());
+        }
         Err(fenced())
+    }
+
+    /// Returns whether a call of an earlier process of this name runs.
+    fn runs_earlier(&self, name: &str, incarnation: u64) -> bool {
+        self.running.keys().any(|(other, earlier)| other == name && *earlier != incarnation)
     }
 
     /// Raises the clocks of a worker that becomes live.
@@ -466,6 +547,10 @@ impl State {
 
     /// Returns the live workers that have not arrived at the barrier.
     fn missing(&self) -> Vec<String> {
+        #[cfg(test)]
+        if Fault::CountDead.is_planted() && self.barrier.arrived.len() >= self.workers().len() {
+            return Vec::new();
+        }
         let workers = self.workers().into_iter();
         let missing = workers.filter(|name| !self.barrier.arrived.contains_key(name));
         missing.map(|name| format!("`{name}`")).collect()

@@ -1,12 +1,12 @@
 //! [`Server`]: a store that the members of a group reach over the network.
 
-mod checkpoints;
-mod contents;
-mod group;
+pub(crate) mod checkpoints;
+pub(crate) mod contents;
+pub(crate) mod group;
 mod local_stores;
-mod records;
+pub(crate) mod records;
 mod replies;
-mod service;
+pub(crate) mod service;
 mod verbs;
 
 use std::fmt;
@@ -17,10 +17,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
 use kvstore_core::{Backends, Error, LocalStore, Result};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
-use tonic::transport::server::TcpIncoming;
+use tokio_stream::Stream;
+use tonic::transport::server::{Connected, TcpIncoming};
 
 use self::checkpoints::Checkpoints;
 use self::contents::Contents;
@@ -208,7 +210,9 @@ impl Server {
             permits: Arc::new(Semaphore::new(MOST_BLOCKING)),
             short: Arc::new(Semaphore::new(1)),
         };
-        let serving = runtime.spawn(serve(service, listener, ending));
+        // A small message must not wait for the acknowledgement of the one before.
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let serving = runtime.spawn(serve(service, incoming, ending));
         tracing::info!(%address, "serving");
         let serving = Mutex::new(Some(serving));
         let process = Origin::current();
@@ -272,14 +276,17 @@ impl Drop for Server {
     }
 }
 
-async fn serve(service: Service, listener: TcpListener, mut ending: watch::Receiver<bool>) {
+/// Serves connections until `ending` is true.
+pub(crate) async fn serve<I, C>(service: Service, incoming: I, mut ending: watch::Receiver<bool>)
+where
+    I: Stream<Item = std::io::Result<C>>,
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let group = Arc::clone(&service.group);
     let leases = tokio::spawn(async move { group.end_leases().await });
     let store = StoreServer::new(service)
         .max_decoding_message_size(MOST_MESSAGE_BYTES)
         .max_encoding_message_size(MOST_MESSAGE_BYTES);
-    // A small message must not wait for the acknowledgement of the one before.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))

@@ -382,7 +382,8 @@ impl MemberStream {
                 }
             }
             tokio::select! {
-                () = changed => {}
+                // Messages before changes: a busy group must not delay the renewal of a lease.
+                biased;
                 () = async { drop(end.wait_for(|end| *end).await) } => return,
                 received = messages.message() => match received {
                     Ok(Some(message)) => {
@@ -402,6 +403,7 @@ impl MemberStream {
                     }
                     Ok(None) | Err(_) => break,
                 },
+                () = changed => {}
             }
         }
         group.lose(&self.name, self.joined.connection);

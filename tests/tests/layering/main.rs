@@ -41,7 +41,10 @@ const ORDERS: [(&str, &[&str]); 6] = [
     ),
     ("kvstore-cuda", &["args", "driver", "backend"]),
     ("kvstore-dist", &["transport", "local", "mpi", "launched", "store"]),
-    ("kvstore-net", &["rules", "proto", "wire", "runtime", "server", "client"]),
+    (
+        "kvstore-net",
+        &["faults", "rules", "proto", "wire", "runtime", "server", "client", "simulation"],
+    ),
     (
         "kvstore-jni",
         &[

@@ -1,0 +1,97 @@
+//! Connections of gRPC over the simulated network.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::codegen::http::Uri;
+use tonic::transport::Channel;
+use tonic::transport::server::Connected;
+use turmoil::net::{TcpListener, TcpStream};
+
+use super::schedule::LEASE;
+use crate::client::connection::endpoint;
+use crate::client::membership::Target;
+
+/// The host of the server.
+pub(super) const SERVER: &str = "server";
+
+const PORT: u16 = 9191;
+
+/// Returns the address of the server.
+pub(super) fn address() -> String {
+    format!("{SERVER}:{PORT}")
+}
+
+/// Returns a channel that connects when it is used, and tests its connection this often.
+///
+/// The simulated network does not send lost messages again, as TCP would, so a connection that has
+/// lost one is dead. A client notices it by these tests.
+pub(super) fn channel(target: &Target, keep_alive: Duration) -> Channel {
+    let connector = tower::service_fn(|_: Uri| async {
+        TcpStream::connect((SERVER, PORT)).await.map(TokioIo::new)
+    });
+    endpoint(target)
+        .unwrap()
+        .http2_keep_alive_interval(keep_alive)
+        .keep_alive_timeout(keep_alive)
+        .connect_timeout(target.timeout.min(LEASE))
+        .connect_with_connector_lazy(connector)
+}
+
+/// Returns the connections to this host.
+pub(super) async fn listen() -> io::Result<ReceiverStream<io::Result<Accepted>>> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if sender.send(Ok(Accepted(stream))).await.is_err() {
+                return;
+            }
+        }
+    });
+    Ok(ReceiverStream::new(receiver))
+}
+
+/// A connection to this host.
+pub(super) struct Accepted(TcpStream);
+
+impl Connected for Accepted {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}

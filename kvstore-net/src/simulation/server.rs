@@ -1,0 +1,74 @@
+//! The process of the server: the real service on the simulated network.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+use super::history::NUM_ELEMENTS;
+use super::schedule::LEASE;
+use super::{Running, Simulation, backends, key, network};
+use crate::server::checkpoints::Checkpoints;
+use crate::server::contents::Contents;
+use crate::server::group::Group;
+use crate::server::records::Holder;
+use crate::server::service::Service;
+use crate::server::{Commands, serve};
+
+/// How long a server that ends waits for its calls.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Serves an empty store until the host crashes.
+pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
+    let incoming = network::listen().await?;
+    let run = simulation.history().begin_run();
+    let store = Arc::new(LocalStore::new("local", backends().clone()).unwrap());
+    let mut initial = [0.0_f32; NUM_ELEMENTS];
+    #[expect(clippy::cast_precision_loss, reason = "there are few runs")]
+    {
+        initial[0] = run as f32;
+    }
+    let initial = Tensor::from_slice(backends(), Device::cpu(0), [NUM_ELEMENTS], &initial)?;
+    store.init(&[key()], &[initial.into()])?;
+    let history = Arc::downgrade(&simulation);
+    let add = move |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        let (pushed, mut sum) = (pushed.to_vec::<f32>()?, stored.to_vec::<f32>()?);
+        for (element, value) in pushed.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+            sum[element] += value;
+            if let Some(simulation) = history.upgrade() {
+                simulation.history().took_effect(element);
+            }
+        }
+        *stored = Tensor::from_slice(backends(), Device::cpu(0), [NUM_ELEMENTS], &sum)?;
+        Ok(())
+    };
+    store.set_updater(Some(Arc::new(add)))?;
+    // Incarnations of a later run are larger.
+    let number = run as u64 * 1_000_000;
+    let group = Arc::new(Group::new(LEASE, number));
+    let running = Running { group: Arc::clone(&group), store: Arc::clone(&store) };
+    *simulation.server.lock().unwrap() = Some(running);
+    let (draining, shared) = (Arc::clone(&group), Arc::clone(&simulation));
+    tokio::spawn(async move {
+        shared.drain.notified().await;
+        draining.drain(Instant::now() + DRAIN).await;
+    });
+    // The server ends when the sender is dropped.
+    let (_end, ending) = watch::channel(false);
+    let contents = Contents::new(store, backends().clone());
+    let service = Service {
+        group,
+        holder: Arc::new(Holder::new(contents, Checkpoints::new(None), number)),
+        place: Arc::default(),
+        commands: Commands::default(),
+        run: number,
+        lease: LEASE,
+        end: ending.clone(),
+        permits: Arc::new(Semaphore::new(16)),
+        short: Arc::new(Semaphore::new(1)),
+    };
+    serve(service, incoming, ending).await;
+    Ok(())
+}

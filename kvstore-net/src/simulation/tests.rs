@@ -1,0 +1,92 @@
+//! The simulations that tests run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::time::{Instant, timeout};
+
+use super::schedule::Schedule;
+use super::simulate;
+use crate::faults::Fault;
+use crate::rules::Role;
+use crate::server::group::{Caller, Group};
+
+/// The number of schedules of an ordinary test run.
+const NUM_SCHEDULES: u64 = 1000;
+
+/// Seeds with rare orders of events: a process that joins and dies in one step.
+const KEPT_SEEDS: [u64; 1] = [28_577];
+
+fn number_from(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}: expected a number, found `{text}`")))
+}
+
+#[test]
+fn the_promises_hold_in_every_schedule() {
+    if let Some(seed) = number_from("KVSTORE_SIMULATION_SEED") {
+        println!("{:#?}", Schedule::new(seed));
+        let history = simulate(seed);
+        println!("{history}");
+        assert_eq!(history.violation(), None, "seed {seed}");
+        return;
+    }
+    let num = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(NUM_SCHEDULES);
+    let mut outcomes = BTreeMap::new();
+    for seed in KEPT_SEEDS.into_iter().chain(0..num) {
+        let history = simulate(seed);
+        if let Some(violation) = history.violation() {
+            panic!("seed {seed}: {violation}\nKVSTORE_SIMULATION_SEED={seed} prints its history");
+        }
+        history.count(&mut outcomes);
+    }
+    println!("{num} schedules: {outcomes:?}");
+}
+
+#[test]
+fn a_seed_repeats_a_simulation() {
+    for seed in 0..100 {
+        assert_eq!(simulate(seed).to_string(), simulate(seed).to_string(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let group = Group::new(Duration::from_secs(10), 0);
+        let late = Instant::now() + Duration::from_secs(5);
+        let join = |process| group.join("one", process, Role::Worker, late);
+        let (old, _) = join(1).await.unwrap();
+        let caller = Caller { name: "one".to_owned(), incarnation: old.incarnation, sequence: 1 };
+        let running = group.begin(&caller, late).await.unwrap().unwrap();
+        group.lose("one", old.connection);
+        // The new process loses its connection before it has a reply, and joins again.
+        for _ in 0..2 {
+            let joined = timeout(Duration::from_secs(1), join(2)).await;
+            assert!(joined.is_err(), "the name was given away while a call was running");
+        }
+        running.finish(None, &[]);
+        assert!(join(2).await.is_ok());
+        // The calls of a process do not delay its own join.
+        let (new, _) = join(2).await.unwrap();
+        let caller = Caller { incarnation: new.incarnation, ..caller };
+        let _running = group.begin(&caller, late).await.unwrap().unwrap();
+        assert!(join(2).await.is_ok());
+    });
+}
+
+#[test]
+fn planted_faults_are_found() {
+    for fault in Fault::ALL {
+        let violation = |seed| simulate(seed).violation().cloned();
+        let found = fault.plant(|| {
+            (0..NUM_SCHEDULES).find_map(|seed| violation(seed).map(|found| (seed + 1, found)))
+        });
+        match found {
+            Some((num, violation)) => println!("{fault:?}: after {num} schedules: {violation}"),
+            None => panic!("{NUM_SCHEDULES} schedules do not find {fault:?}"),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The processes of the workers: random calls of the real client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvstore_core::{Device, Error, ErrorCode, Tensor, Value};
+
+use super::history::{Kind, NUM_ELEMENTS, Reply};
+use super::schedule::Random;
+use super::{Simulation, backends, key, network};
+use crate::client::connection::{Answer, Call, Connection};
+use crate::client::membership::Target;
+use crate::proto;
+use crate::proto::request::Verb;
+use crate::wire::{Elements, value_of};
+
+/// A process that is a member.
+struct Worker {
+    simulation: Arc<Simulation>,
+    process: u64,
+    connection: Arc<Connection>,
+}
+
+fn now() -> Duration {
+    turmoil::sim_elapsed().unwrap()
+}
+
+/// Joins, makes calls and leaves.
+pub(super) async fn run(simulation: Arc<Simulation>, slot: usize) -> turmoil::Result {
+    let seed = simulation.schedule.seed;
+    let first = simulation.history().begin_process(simulation.schedule.names[slot]);
+    let mut random = Random::new(seed ^ (first << 32));
+    tokio::time::sleep(random.millis(0, 200)).await;
+    let num_memberships = if random.one_in(8) { 2 } else { 1 };
+    for _ in 0..num_memberships {
+        let Some(worker) = join(&simulation, slot, &mut random).await else { return Ok(()) };
+        for _ in 0..simulation.schedule.num_calls {
+            worker.step(&mut random).await;
+            if simulation.history().is_replaced(worker.process) {
+                return Ok(());
+            }
+            tokio::time::sleep(random.millis(0, 60)).await;
+        }
+        worker.connection.left().await;
+    }
+    Ok(())
+}
+
+/// Joins as a new process, and tries again while another process has the name. Returns `None` if a
+/// later process has it.
+async fn join(simulation: &Arc<Simulation>, slot: usize, random: &mut Random) -> Option<Worker> {
+    let name = simulation.schedule.names[slot];
+    loop {
+        let process = simulation.history().begin_process(name);
+        let target = Target {
+            server: network::address(),
+            place: (0, 1),
+            name: name.to_owned(),
+            process,
+            is_reader: false,
+            timeout: simulation.schedule.timeout,
+        };
+        let channel = network::channel(&target, simulation.schedule.keep_alive);
+        match Connection::join(target, channel).await {
+            Ok(connection) => {
+                return Some(Worker { simulation: Arc::clone(simulation), process, connection });
+            }
+            Err(error) => match error.code() {
+                ErrorCode::InvalidArgument | ErrorCode::Timeout => {
+                    tokio::time::sleep(random.millis(50, 200)).await;
+                }
+                _ => return None,
+            },
+        }
+    }
+}
+
+impl Worker {
+    async fn step(&self, random: &mut Random) {
+        let schedule = &self.simulation.schedule;
+        match random.between(0, 9) {
+            0 | 1 => self.pull(None).await,
+            2 | 3 if schedule.staleness.is_some() => self.pull(schedule.staleness).await,
+            2 | 3 if schedule.has_barriers => self.barrier().await,
+            4 => self.versions().await,
+            5 => {
+                tokio::join!(self.push(), self.push());
+            }
+            _ => self.push().await,
+        }
+    }
+
+    async fn push(&self) {
+        let element = self.simulation.history().begin_push();
+        let mut pushed = [0.0_f32; NUM_ELEMENTS];
+        pushed[element] = 1.0;
+        let pushed = Tensor::from_slice(backends(), Device::cpu(0), [NUM_ELEMENTS], &pushed);
+        let mut elements = Elements::default();
+        let value = value_of(&key(), &Value::Dense(pushed.unwrap()), &mut elements).unwrap();
+        let values = vec![value];
+        let push = Verb::Push(proto::Push { values, ..proto::Push::default() });
+        let _ = self.call(Kind::Push { element }, push, elements).await;
+    }
+
+    async fn pull(&self, staleness: Option<u64>) {
+        let keys = vec![key().as_str().to_owned()];
+        let pull = Verb::Pull(proto::Pull { keys, staleness, ..proto::Pull::default() });
+        let _ = self.call(Kind::Pull { staleness }, pull, Elements::default()).await;
+    }
+
+    async fn versions(&self) {
+        let keys = vec![key().as_str().to_owned()];
+        let versions = Verb::Versions(proto::Keys { keys, ..proto::Keys::default() });
+        let _ = self.call(Kind::Versions, versions, Elements::default()).await;
+    }
+
+    async fn barrier(&self) {
+        let barrier = Verb::Barrier(proto::Barrier { round: 0 });
+        let _ = self.call(Kind::Barrier, barrier, Elements::default()).await;
+    }
+
+    async fn call(&self, kind: Kind, verb: Verb, elements: Elements) -> Result<Answer, Error> {
+        let call = Call {
+            verb,
+            elements,
+            changes: matches!(kind, Kind::Push { .. } | Kind::Barrier),
+            what: format!("{kind:?}"),
+        };
+        let number = self.simulation.history().begin(self.process, kind, now());
+        let answer = Arc::clone(&self.connection).call(backends().clone(), call).await;
+        let reply = answer.as_ref().map(|answer| match kind {
+            Kind::Push { .. } | Kind::Barrier => Reply::Nothing,
+            Kind::Pull { .. } => {
+                Reply::Value(answer.values[0].to_dense().unwrap().to_vec().unwrap())
+            }
+            Kind::Versions => Reply::Version(answer.reply.values[0].version),
+        });
+        self.simulation.history().end(number, now(), reply);
+        answer
+    }
+}
