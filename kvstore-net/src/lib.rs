@@ -25,8 +25,10 @@
 //!   among all servers.
 //! - Results have the bits of one server. Layer-wise optimizers need complete values: set them
 //!   before `init`.
-//! - A push is one step on each of its servers. If a server fails during a call, the error says how
-//!   many others have made their part. An `init` that fails leaves no key.
+//! - A push is one step on each of its servers, so a pull may see it on some of them only. An
+//!   updater gets the rows of its server.
+//! - If a server fails during a call, the error says how many servers have made their part. An
+//!   `init` that fails removes its keys again, also those that it has replaced.
 //! - A snapshot is taken on each server, at slightly different moments if workers push meanwhile.
 //! - The first server keeps ranks and barriers. All members need the same list of servers.
 //!
@@ -46,8 +48,9 @@
 //!
 //! # Limits
 //!
-//! - With compression, members send codes and keep the residuals. A snapshot has those of the member
-//!   that takes it, and a checkpoint on servers has none.
+//! - With compression, members send codes and keep the residuals. A snapshot has those of the
+//!   member that takes it, and a checkpoint on servers has none.
+//! - Two workers that change settings at the same time may leave servers with different ones.
 //! - `clip_global_norm` needs one server.
 //! - `restore` replaces the contents of the server, so one worker should call it.
 //! - The server trusts the sizes in messages, up to its memory limit.
@@ -55,8 +58,8 @@
 //!
 //! # Structure
 //!
-//! - `proto/kvstore/v1/store.proto` is the protocol: gRPC with one stream per member and one per
-//!   call.
+//! - `proto/kvstore/v1/store.proto` is the protocol: gRPC with one stream per member, and streams
+//!   that carry calls one after another.
 //! - [`rules`] decides who is a member, which call is a repetition, and which pull waits. It has no
 //!   I/O, threads or clocks.
 //! - `wire` converts values and errors to messages; `server` and `client` move them.

@@ -408,7 +408,7 @@ fn a_full_disk_keeps_the_earlier_checkpoint() {
     assert!(error.chain().contains("No space left"), "{}", error.chain());
     let snapshot = Snapshot::read(backends(), disk.0.path().join("model")).unwrap();
     assert_eq!(snapshot.keys().cloned().collect::<Vec<_>>(), [key("w")]);
-    // The store goes on, and a smaller checkpoint succeeds.
+    // The store still works, and a smaller checkpoint succeeds.
     assert_eq!(numbers(&store, "x"), vec![1.0; 30_000]);
     store.remove(&[key("x")]).unwrap();
     store.checkpoint_on_servers("model").unwrap();

@@ -43,8 +43,8 @@ impl PartList {
     /// The name of the file.
     pub const FILE: &'static str = "parts.json";
 
-    /// Returns a list of files. `keys` has each key in the order of initialisation, with the indices
-    /// of the files that have its rows, in order.
+    /// Returns a list of files. `keys` has each key in the order of initialisation, with the
+    /// indices of the files that have its rows, in order.
     pub fn new(files: Vec<String>, keys: &[(Key, Vec<usize>)]) -> Self {
         let keys = keys
             .iter()

@@ -30,8 +30,8 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 
 impl Snapshot {
-    /// Reads the checkpoint of a store into host memory. Does not change any store. `path` is a file,
-    /// or the folder of a checkpoint that several servers have written (see [`PartList`]).
+    /// Reads the checkpoint of a store into host memory. Does not change any store. `path` is a
+    /// file, or the folder of a checkpoint that several servers have written (see [`PartList`]).
     ///
     /// # Errors
     /// - [`Error::Io`] if the file cannot be read.

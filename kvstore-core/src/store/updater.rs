@@ -41,9 +41,9 @@ thread_local! {
     static STALENESS: RefCell<Vec<(Key, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the staleness of the push whose updater runs in this thread: how many pushes have changed
-/// the key since the worker of the push pulled it last, or since its `init`. Returns `None` outside
-/// of updaters, and in stores that are not on servers: their pushes are never stale.
+/// Returns the staleness of the push whose updater runs in this thread: how many pushes have
+/// changed the key since the worker of the push pulled it last, or since its `init`. Returns `None`
+/// outside of updaters, and in stores that are not on servers: their pushes are never stale.
 ///
 /// An updater may use it to take smaller steps for staler gradients (Zhang et al., "Staleness-aware
 /// async-SGD for distributed deep learning", 2016).

@@ -64,8 +64,8 @@ impl NetStoreOptions {
     }
 
     /// Sets the number of bytes above which the rows of a value are divided among the servers,
-    /// 4 MiB by default. A layer-wise optimizer must be set before `init`, because it needs complete
-    /// values.
+    /// 4 MiB by default. A layer-wise optimizer must be set before `init`, because it needs
+    /// complete values. An updater gets the rows of its server.
     #[must_use]
     pub fn divide_above(mut self, num_bytes: usize) -> Self {
         self.divide_above = num_bytes;

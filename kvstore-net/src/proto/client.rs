@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 9809c729
+// CRC-32 of the source: f2a8831a
 /// Generated client implementations.
 pub mod store_client {
     #![allow(
@@ -115,8 +115,9 @@ pub mod store_client {
             req.extensions_mut().insert(GrpcMethod::new("kvstore.v1.Store", "Join"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Makes one call. The first frame of each direction has the request or the reply. `data` of all
-        /// frames, in order, are the elements of the values that it describes.
+        /// Makes calls, one after the other. The first frame of a call has the request, the first frame of
+        /// its reply the reply. `data` of all their frames, in order, are the elements of the values that
+        /// they describe.
         pub async fn call(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::RequestFrame>,

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 9809c729
+// CRC-32 of the source: f2a8831a
 /// Generated server implementations.
 pub mod store_server {
     #![allow(
@@ -32,8 +32,9 @@ pub mod store_server {
             >
             + std::marker::Send
             + 'static;
-        /// Makes one call. The first frame of each direction has the request or the reply. `data` of all
-        /// frames, in order, are the elements of the values that it describes.
+        /// Makes calls, one after the other. The first frame of a call has the request, the first frame of
+        /// its reply the reply. `data` of all their frames, in order, are the elements of the values that
+        /// they describe.
         async fn call(
             &self,
             request: tonic::Request<tonic::Streaming<super::RequestFrame>>,

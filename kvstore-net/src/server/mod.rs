@@ -90,8 +90,8 @@ impl ServerOptions {
     }
 
     /// Sets the folder for
-    /// [`checkpoint_on_servers`](kvstore_core::WorkerGroup::checkpoint_on_servers). Without one, the
-    /// server writes no files.
+    /// [`checkpoint_on_servers`](kvstore_core::WorkerGroup::checkpoint_on_servers). Without one,
+    /// the server writes no files.
     #[must_use]
     pub fn checkpoints(mut self, folder: impl Into<PathBuf>) -> Self {
         self.checkpoints = Some(folder.into());

@@ -312,9 +312,9 @@ impl Service {
         keys.iter().zip(versions).map(staleness).collect()
     }
 
-    /// Runs short work in this thread, and other work as [`Self::blocking`] does. One call at a time
-    /// is short, so that the runtime always has a thread for the calls of an updater for which a
-    /// short call may wait.
+    /// Runs short work in this thread, and other work as [`Self::blocking`] does. One call at a
+    /// time is short, so that the runtime always has a thread for the calls of an updater for which
+    /// a short call may wait.
     async fn run<R>(
         &self,
         is_short: bool,
