@@ -27,7 +27,9 @@ SHORT_LINES = re.compile(r"docs/reference/.*\.md")
 # A variable of the library. Those of its tests have names of their own.
 VARIABLE = re.compile(r"\bKVSTORE_[A-Z_]+\b")
 # Code that runs in users' programs.
-LIBRARY = re.compile(r"(kvstore[\w-]*|clojure)/(src|python)/(?!test/|simulation/).*\.(rs|java|clj|py)")
+LIBRARY = re.compile(
+    r"(kvstore[\w-]*|clojure)/(src|python)/(?!test/|simulation/).*\.(rs|java|clj|py)"
+)
 
 
 def tracked(pattern="*"):

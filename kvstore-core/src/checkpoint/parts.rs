@@ -151,6 +151,7 @@ pub(super) fn read_folder(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::ErrorCode;
 
     #[test]
     fn damaged_lists_are_rejected() {
@@ -172,7 +173,7 @@ mod tests {
             let damaged = json.replacen(good, bad, 1);
             assert_ne!(damaged, json, "{good}");
             let error = PartList::from_json(&damaged).unwrap_err();
-            assert_eq!(error.code(), crate::ErrorCode::Corrupt, "{damaged}");
+            assert_eq!(error.code(), ErrorCode::Corrupt, "{damaged}");
         }
         let twice = r#"{"version": 1, "files": ["a"], "keys": [
             {"key": "w", "files": [0]}, {"key": "w", "files": [0]}]}"#;

@@ -29,8 +29,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store, backends};
-use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
+use kvstore::{
+    Device, Error, Key, NDArray, NetStore, NetStoreOptions, OnExisting, Optimizer, Pairs, Result,
+    Server, ServerOptions, Store, backends,
+};
 
 use overlap::Kind;
 use wire::Wire;
