@@ -253,10 +253,7 @@ fn all_members_need_the_same_list_of_servers() {
     let reversed: Vec<_> = servers.iter().rev().cloned().collect();
     let error = NetStore::connect(backends(), &options(&reversed)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{error}");
-    assert!(
-        error.to_string().contains("was number 2 of 2, for this one it is number 1"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("is number 2 of 2, for this one it is number 1"), "{error}");
     let error = NetStore::connect(backends(), &options(&servers[..1])).unwrap_err();
     assert!(error.to_string().contains("number 1 of 1"), "{error}");
     let twice = [Arc::clone(&servers[0]), Arc::clone(&servers[0])];

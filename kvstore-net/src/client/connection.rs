@@ -38,8 +38,7 @@ pub(crate) struct Connection {
     session: watch::Receiver<Session>,
     members: Arc<Mutex<Members>>,
     calls: Mutex<Unanswered>,
-    /// The versions of the values that this member has pulled last, by key.
-    pulled: Mutex<HashMap<String, u64>>,
+    pulled: Mutex<PulledVersions>,
     /// The barriers that this member has passed.
     barriers: Mutex<Barriers>,
     /// Ends the membership when it is dropped or a message is sent.
@@ -51,6 +50,14 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("target", &self.target).finish_non_exhaustive()
     }
+}
+
+/// The versions of the values that an incarnation has pulled last, by key. A server that has been
+/// restarted counts anew.
+#[derive(Debug, Default)]
+struct PulledVersions {
+    incarnation: u64,
+    by_key: HashMap<String, u64>,
 }
 
 /// The numbers of calls.
@@ -114,8 +121,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Returns whether the server has not made the call, because a key is in another layout.
-    pub(super) fn is_moved(&self) -> bool {
-        self.reply.failure.as_ref().is_some_and(|failure| failure.moved)
+    pub(super) fn is_out_of_date(&self) -> bool {
+        self.reply.failure.as_ref().is_some_and(|failure| failure.out_of_date)
     }
 }
 
@@ -317,22 +324,32 @@ impl Connection {
         }
     }
 
+    /// Returns the versions of the current incarnation.
+    fn pulled(&self) -> MutexGuard<'_, PulledVersions> {
+        let incarnation = self.membership().map_or(0, |joined| joined.incarnation);
+        let mut pulled = self.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        if pulled.incarnation != incarnation {
+            *pulled = PulledVersions { incarnation, ..PulledVersions::default() };
+        }
+        pulled
+    }
+
     /// Adds the versions that this member has pulled to a push.
     fn add_versions(&self, verb: &mut Verb) {
         let Verb::Push(push) = verb else { return };
-        let pulled = self.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        let pulled = self.pulled();
         for value in &mut push.values {
-            value.version = pulled.get(&value.key).copied().unwrap_or_default();
+            value.version = pulled.by_key.get(&value.key).copied().unwrap_or_default();
         }
     }
 
     /// Keeps the versions of pulled values.
     fn keep_versions(&self, values: &[proto::Value]) {
-        let mut pulled = self.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pulled = self.pulled();
         for value in values {
-            match pulled.get_mut(&value.key) {
+            match pulled.by_key.get_mut(&value.key) {
                 Some(version) => *version = value.version,
-                None => drop(pulled.insert(value.key.clone(), value.version)),
+                None => drop(pulled.by_key.insert(value.key.clone(), value.version)),
             }
         }
     }
@@ -524,7 +541,7 @@ pub(super) async fn receive(
     let ended = || Status::unavailable("the reply ended early");
     let first = replies.message().await?.ok_or_else(ended)?;
     let mut reply = first.reply.ok_or_else(|| Status::internal("a reply without its head"))?;
-    if let Some(failure) = reply.failure.take_if(|failure| !failure.moved) {
+    if let Some(failure) = reply.failure.take_if(|failure| !failure.out_of_date) {
         return Ok(Err(error_of(failure)));
     }
     // A file is not a value: its length is known, but not its contents.

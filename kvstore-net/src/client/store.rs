@@ -206,7 +206,7 @@ impl KvStore for NetStore {
                 let compression = compression.map(|found| compression_of(Some(found)));
                 let push = Verb::Push(proto::Push { values, priority, compression });
                 let call = Call { elements, ..Call::write(push, what.clone()) };
-                let is_pushed = !self.servers.call(call)?.is_moved();
+                let is_pushed = !self.servers.call(call)?.is_out_of_date();
                 fallible::filled(is_pushed, keys.len())
             })
         })

@@ -43,7 +43,7 @@ impl Contents {
         self.compression.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a call. The answer has a failure with `moved` if a push has another compression than
+    /// Makes a call. The answer has a failure with `out_of_date` if a push has another compression than
     /// the store.
     pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
         match (verb, payload) {
@@ -73,7 +73,7 @@ impl Contents {
     fn push(&self, push: proto::Push, mut values: Vec<Value>) -> Result<Answer> {
         let found = push.compression.as_ref().map_or(Ok(None), to_compression)?;
         if found != *self.compression() {
-            return Ok(Answer::moved());
+            return Ok(Answer::out_of_date());
         }
         if let Some(compression) = found {
             for (message, value) in push.values.iter().zip(&mut values) {

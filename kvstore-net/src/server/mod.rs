@@ -12,7 +12,7 @@ mod verbs;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
@@ -62,9 +62,9 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_secs(60);
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// The most calls that block threads at the same time. The runtime has more threads than this for
-/// them, so it always has some for its other tasks.
-const MOST_BLOCKING: usize = 256;
+/// The most calls that change something and block threads at the same time, and the most that read.
+/// The runtime has more threads than both together, so it always has some for its other tasks.
+const MOST_BLOCKING: usize = 128;
 
 /// The settings of a [`Server`].
 #[derive(Clone, Debug)]
@@ -202,12 +202,13 @@ impl Server {
         let service = Service {
             group: Arc::clone(&group),
             holder: Arc::clone(&holder),
-            place: Arc::new(OnceLock::new()),
+            place: Arc::default(),
             commands: commands.clone(),
             run,
             lease: options.lease,
             end: ending.clone(),
             permits: Arc::new(Semaphore::new(MOST_BLOCKING)),
+            reads: Arc::new(Semaphore::new(MOST_BLOCKING)),
             short: Arc::new(Semaphore::new(1)),
         };
         // A small message must not wait for the acknowledgement of the one before.

@@ -116,12 +116,12 @@ impl Holder {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the group has several servers.
-    pub(crate) fn use_layouts(&self) {
-        self.has_layouts.store(true, Ordering::Relaxed);
+    /// Sets whether the group has several servers.
+    pub(crate) fn use_layouts(&self, is_used: bool) {
+        self.has_layouts.store(is_used, Ordering::Relaxed);
     }
 
-    /// Makes a call on the store. The answer has a failure with `moved` if a key does not have the
+    /// Makes a call on the store. The answer has a failure with `out_of_date` if a key does not have the
     /// layout of the call.
     pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
         if let Verb::Reserve(reserve) = verb {
@@ -153,7 +153,7 @@ impl Holder {
                     Some((value.key.as_str(), placement.layout))
                 });
                 if !self.records().has_all(pairs) {
-                    return Ok(Answer::moved());
+                    return Ok(Answer::out_of_date());
                 }
                 self.contents.make(Verb::Push(push), payload)
             }
@@ -166,7 +166,7 @@ impl Holder {
                 let states_here = states.states.iter();
                 let pairs = states_here.map(|state| Some((state.key.as_str(), state.layout)));
                 if !self.records().has_all(pairs) {
-                    return Ok(Answer::moved());
+                    return Ok(Answer::out_of_date());
                 }
                 self.contents.make(Verb::SetStates(states), payload)
             }
@@ -250,7 +250,7 @@ impl Holder {
                 own.is_some() && own == layout
             });
         } else if !self.records().has(&keys.keys, &keys.layouts) {
-            return Ok(Answer::moved());
+            return Ok(Answer::out_of_date());
         }
         self.contents.store().remove(&removed)?;
         let mut records = self.records();
@@ -260,8 +260,8 @@ impl Holder {
         Ok(Answer::default())
     }
 
-    /// Makes a call that only reads. It holds no lock, because an updater may make it during a
-    /// push. Instead, it checks the layouts again at the end.
+    /// Makes a call that only reads. An updater may make it during a push, so it does not take the
+    /// gate. Instead, it checks the layouts before and after.
     fn read(
         &self,
         keys: &[String],
@@ -270,10 +270,10 @@ impl Holder {
     ) -> Result<Answer> {
         let is_here = || self.records().has(keys, layouts);
         if !is_here() {
-            return Ok(Answer::moved());
+            return Ok(Answer::out_of_date());
         }
         let answer = make();
-        if is_here() { answer } else { Ok(Answer::moved()) }
+        if is_here() { answer } else { Ok(Answer::out_of_date()) }
     }
 
     /// Writes a part of a checkpoint, or the list of the parts. The answer of the former has the
@@ -325,7 +325,7 @@ impl Holder {
             if existing == proto::OnExisting::Replace && asked.iter().any(is_late)
                 || asked.iter().any(|(_, placement)| placement.layout < records.rollback)
             {
-                return Ok(Answer::moved());
+                return Ok(Answer::out_of_date());
             }
             if existing == proto::OnExisting::Replace {
                 // Calls that read meanwhile do not find the key, and try again.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvstore_core::{
@@ -39,7 +39,7 @@ pub(crate) struct Service {
     pub(crate) holder: Arc<Holder>,
     pub(crate) commands: Commands,
     /// The place of this server in the members' lists of servers, and the lengths of the lists.
-    pub(crate) place: Arc<OnceLock<(u32, u32)>>,
+    pub(crate) place: Arc<Mutex<Option<(u32, u32)>>>,
     /// Identifies this run of the server.
     pub(crate) run: u64,
     pub(crate) lease: Duration,
@@ -47,16 +47,18 @@ pub(crate) struct Service {
     pub(crate) end: watch::Receiver<bool>,
     /// Limits the calls that block threads at the same time.
     pub(crate) permits: Arc<Semaphore>,
+    /// The same for calls that only read.
+    pub(crate) reads: Arc<Semaphore>,
     /// The permit of the short call.
     pub(crate) short: Arc<Semaphore>,
 }
 
-type Outgoing<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type ServerValues<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl proto::store_server::Store for Service {
-    type JoinStream = Outgoing<proto::ServerMessage>;
-    type CallStream = Outgoing<proto::ReplyFrame>;
+    type JoinStream = ServerValues<proto::ServerMessage>;
+    type CallStream = ServerValues<proto::ReplyFrame>;
 
     async fn join(
         &self,
@@ -119,10 +121,16 @@ impl Service {
             let text = format!("server {server} of {num_servers}: expected a smaller number");
             return Err(Status::invalid_argument(text));
         }
-        let expected = self.place.get_or_init(|| (server, num_servers));
+        let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without members and keys, nothing depends on the place.
+        let keys = self.holder.contents().store().keys();
+        if self.group.members().0.members.is_empty() && keys.is_ok_and(|keys| keys.is_empty()) {
+            *known = None;
+        }
+        let expected = known.get_or_insert((server, num_servers));
         if *expected != (server, num_servers) {
             return Err(Status::invalid_argument(format!(
-                "servers: for the first member, this server was number {} of {}, for this one it \
+                "servers: for other members, this server is number {} of {}, for this one it \
                  is number {} of {}: all members need the same list in the same order",
                 expected.0 + 1,
                 expected.1,
@@ -130,9 +138,7 @@ impl Service {
                 num_servers
             )));
         }
-        if num_servers > 1 {
-            self.holder.use_layouts();
-        }
+        self.holder.use_layouts(num_servers > 1);
         Ok(())
     }
 
@@ -246,7 +252,9 @@ impl Service {
         // Read before the values, so that a push never looks less stale than it is.
         let versions = self.group.versions(&keys);
         let is_short = self.holder.is_short(&verb, &payload);
-        let mut answer = self.run(is_short, || self.holder.make(verb, payload)).await?;
+        let make = || self.holder.make(verb, payload);
+        // Permits of its own, because pushes may wait for pulls of their updaters.
+        let mut answer = self.run(is_short, &self.reads, make).await?;
         for (value, version) in answer.reply.values.iter_mut().zip(versions) {
             value.version = version;
         }
@@ -270,7 +278,7 @@ impl Service {
             }
             Verb::Command(command) => {
                 let run = || self.commands.run(command.head, &command.body);
-                self.blocking(run).await.map(|()| Answer::default())
+                self.blocking(&self.permits, run).await.map(|()| Answer::default())
             }
             verb => {
                 let keys = verbs::pushed_keys(&verb);
@@ -280,7 +288,7 @@ impl Service {
                 let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
                 let is_short = self.holder.is_short(&verb, &payload);
                 let make = || with_staleness(staleness, || self.holder.make(verb, payload));
-                self.run(is_short, make).await.and_then(|answer| {
+                self.run(is_short, &self.permits, make).await.and_then(|answer| {
                     pushed = keys?;
                     Ok(answer)
                 })
@@ -318,17 +326,22 @@ impl Service {
     async fn run<R>(
         &self,
         is_short: bool,
+        permits: &Semaphore,
         work: impl FnOnce() -> StoreResult<R>,
     ) -> StoreResult<R> {
         let permit = if is_short { self.short.try_acquire().ok() } else { None };
-        if permit.is_some() { without_panic(work) } else { self.blocking(work).await }
+        if permit.is_some() { without_panic(work) } else { self.blocking(permits, work).await }
     }
 
     /// Runs work that may take long, wait for locks or panic, for example in an updater. If the
     /// runtime has several threads, the other tasks of this thread move to another one.
-    async fn blocking<R>(&self, work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
+    async fn blocking<R>(
+        &self,
+        permits: &Semaphore,
+        work: impl FnOnce() -> StoreResult<R>,
+    ) -> StoreResult<R> {
         // The semaphore is never closed, so there is always a permit.
-        let _permit = self.permits.acquire().await;
+        let _permit = permits.acquire().await;
         let work = || without_panic(work);
         match Handle::current().runtime_flavor() {
             RuntimeFlavor::CurrentThread => work(),

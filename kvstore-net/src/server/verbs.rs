@@ -27,9 +27,9 @@ impl Answer {
     }
 
     /// Returns the answer to a call that used another layout or compression than the server.
-    pub(crate) fn moved() -> Self {
+    pub(crate) fn out_of_date() -> Self {
         let error = Error::Internal("the call uses another layout or compression".to_owned());
-        let failure = Some(proto::Failure { moved: true, ..failure_of(&error) });
+        let failure = Some(proto::Failure { out_of_date: true, ..failure_of(&error) });
         Self::of(proto::Reply { failure, ..proto::Reply::default() })
     }
 }

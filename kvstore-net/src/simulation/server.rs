@@ -67,6 +67,7 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
         lease: LEASE,
         end: ending.clone(),
         permits: Arc::new(Semaphore::new(16)),
+        reads: Arc::new(Semaphore::new(16)),
         short: Arc::new(Semaphore::new(1)),
     };
     serve(service, incoming, ending).await;

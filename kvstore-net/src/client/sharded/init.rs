@@ -7,8 +7,8 @@ use std::time::Instant;
 use kvstore_core::key::describe_call;
 use kvstore_core::{Error, Key, OnExisting, Optimizer, Result, StepUnit, Value};
 
-use super::placements::{Placed, is_large, unit_of};
-use super::values::Outgoing;
+use super::placements::{KeyPlacement, is_large, unit_of};
+use super::values::ServerValues;
 use super::{Sharded, removals};
 use crate::client::connection::{Answer, Call};
 use crate::client::store::on_existing_of;
@@ -16,7 +16,7 @@ use crate::proto;
 use crate::proto::request::Verb;
 
 /// The keys of one call of `init`.
-type New<'a> = Vec<(&'a Key, &'a Value, Arc<Placed>)>;
+type New<'a> = Vec<(&'a Key, &'a Value, Arc<KeyPlacement>)>;
 
 impl Sharded {
     /// Stores values. The homes of the keys come first and decide which keys exist. Then the other
@@ -51,7 +51,7 @@ impl Sharded {
         let unit = if has_large { self.unit()? } else { StepUnit::Element };
         let new = keys.iter().zip(values).zip(first_layout..).map(|((key, value), layout)| {
             let rule = (self.divide_above, unit);
-            let placed = Placed::new((key, value.spec()), layout, rule, num_servers);
+            let placed = KeyPlacement::new((key, value.spec()), layout, rule, num_servers);
             (key, value, Arc::new(placed))
         });
         let mut new: New<'_> = new.collect();
@@ -92,7 +92,7 @@ impl Sharded {
             let found = match layouts.remove(key.as_str()) {
                 Some(layout) => layout,
                 // The reply of the first attempt was lost, and a repeated call has no values.
-                None => match self.ask(std::slice::from_ref(*key))?.first() {
+                None => match self.fetch_placements(std::slice::from_ref(*key))?.first() {
                     Some(found) => found.layout,
                     None => continue,
                 },
@@ -105,13 +105,13 @@ impl Sharded {
     }
 
     /// Returns the divided values among those of the keys that exist.
-    fn divided(&self, keys: &[Key]) -> Result<Vec<(Key, Arc<Placed>)>> {
+    fn divided(&self, keys: &[Key]) -> Result<Vec<(Key, Arc<KeyPlacement>)>> {
         let mut found = Vec::new();
-        match self.ask(keys) {
+        match self.fetch_placements(keys) {
             Ok(placed) => found.extend(keys.iter().cloned().zip(placed)),
             Err(Error::KeyNotFound { .. }) => {
                 for key in keys {
-                    match self.ask(std::slice::from_ref(key)) {
+                    match self.fetch_placements(std::slice::from_ref(key)) {
                         Ok(placed) => {
                             found.extend(placed.into_iter().map(|placed| (key.clone(), placed)));
                         }
@@ -143,7 +143,7 @@ impl Sharded {
     /// if a server has a later placement of a key.
     fn made(&self, new: &New<'_>, calls: Vec<(usize, Call)>) -> Result<Option<Vec<Answer>>> {
         let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>();
-        if answers.as_ref().is_ok_and(|answers| !answers.iter().any(Answer::is_moved)) {
+        if answers.as_ref().is_ok_and(|answers| !answers.iter().any(Answer::is_out_of_date)) {
             return answers.map(Some);
         }
         let new: Vec<_> =
@@ -160,7 +160,7 @@ impl Sharded {
 
     /// Removes values that have these placements. Returns the error of a server that cannot be
     /// reached.
-    fn remove_parts(&self, placed: &[(Key, Arc<Placed>)]) -> Option<String> {
+    fn remove_parts(&self, placed: &[(Key, Arc<KeyPlacement>)]) -> Option<String> {
         let (keys, placed): (Vec<_>, Vec<_>) = placed.iter().cloned().unzip();
         let calls = removals(&keys, &placed, true, &describe_call("remove", &keys), |_, _| true);
         let failed = |answer: Result<Answer>| answer.err().map(|error| error.chain());
@@ -176,16 +176,16 @@ fn calls_of(
     new: &New<'_>,
     what: &str,
     existing: OnExisting,
-    is_meant: impl Fn(&Placed, usize) -> bool,
+    is_meant: impl Fn(&KeyPlacement, usize) -> bool,
 ) -> Result<Vec<(usize, Call)>> {
-    let mut outgoing: BTreeMap<usize, Outgoing> = BTreeMap::new();
+    let mut outgoing: BTreeMap<usize, ServerValues> = BTreeMap::new();
     for (key, value, placed) in new {
         for server in placed.servers().filter(|server| is_meant(placed, *server)) {
             let to = outgoing.entry(server).or_default();
             to.add(key, value, placed, (server, placed.message(server)))?;
         }
     }
-    let calls = outgoing.into_iter().map(|(server, Outgoing { values, elements })| {
+    let calls = outgoing.into_iter().map(|(server, ServerValues { values, elements })| {
         let verb = Verb::Init(proto::Init { values, on_existing: on_existing_of(existing).into() });
         (server, Call { elements, ..Call::write(verb, what.to_owned()) })
     });

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use kvstore_core::key::describe_call;
 use kvstore_core::{Description, Error, Key, KeyStats, Result, fallible};
 
-use self::placements::{Placed, Placements};
+use self::placements::{KeyPlacement, Placements};
 use super::connection::{Answer, Call};
 use super::options::NetStoreOptions;
 use super::servers::{Servers, complete, missing};
@@ -52,7 +52,7 @@ impl Sharded {
     ///
     /// # Errors
     /// - [`Error::KeyNotFound`] if a key is not initialised.
-    fn ask(&self, keys: &[Key]) -> Result<Vec<Arc<Placed>>> {
+    fn fetch_placements(&self, keys: &[Key]) -> Result<Vec<Arc<KeyPlacement>>> {
         let num_servers = self.servers.len();
         let mut asked: BTreeMap<usize, (Vec<usize>, Vec<String>)> = BTreeMap::new();
         for (position, key) in keys.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Sharded {
         let mut found = fallible::filled(None, keys.len())?;
         for (answer, (positions, _)) in answers.into_iter().zip(asked.values()) {
             for (position, value) in positions.iter().zip(&answer?.reply.values) {
-                let placed = Arc::new(Placed::of(value, num_servers)?);
+                let placed = Arc::new(KeyPlacement::of(value, num_servers)?);
                 if let (Some(found), Some(key)) = (found.get_mut(*position), keys.get(*position)) {
                     self.placements.put(key, Arc::clone(&placed));
                     *found = Some(placed);
@@ -84,18 +84,18 @@ impl Sharded {
     ///
     /// # Errors
     /// - [`Error::KeyNotFound`] if a key is not initialised.
-    fn placed(&self, keys: &[Key]) -> Result<Vec<Arc<Placed>>> {
+    fn placed(&self, keys: &[Key]) -> Result<Vec<Arc<KeyPlacement>>> {
         let known = keys.iter().map(|key| self.placements.get(key)).collect::<Option<_>>();
-        known.map_or_else(|| self.ask(keys), Ok)
+        known.map_or_else(|| self.fetch_placements(keys), Ok)
     }
 
-    /// Runs a call until the placements that it uses are those of the servers. `run` returns `None`
-    /// if they are not, and if it has changed nothing.
+    /// Runs a call, and repeats it while a placement is out of date. `run` returns `None` if a server
+    /// refuses a placement. Then it must have changed nothing.
     fn with_placements<R>(
         &self,
         keys: &[Key],
         what: &str,
-        mut run: impl FnMut(&[Arc<Placed>]) -> Result<Option<R>>,
+        mut run: impl FnMut(&[Arc<KeyPlacement>]) -> Result<Option<R>>,
     ) -> Result<R> {
         let start = Instant::now();
         loop {
@@ -128,18 +128,19 @@ impl Sharded {
     fn written(&self, calls: Vec<(usize, Call)>) -> Result<Option<Vec<Answer>>> {
         let Some((_, first)) = calls.first().cloned() else { return Ok(Some(Vec::new())) };
         let answers = self.servers.call_each(calls)?;
-        let is_moved = |answer: &Result<Answer>| answer.as_ref().is_ok_and(Answer::is_moved);
-        let num_moved = answers.iter().filter(|answer| is_moved(answer)).count();
-        if num_moved == answers.len() {
+        let is_out_of_date =
+            |answer: &Result<Answer>| answer.as_ref().is_ok_and(Answer::is_out_of_date);
+        let num_refused = answers.iter().filter(|answer| is_out_of_date(answer)).count();
+        if num_refused == answers.len() {
             return Ok(None);
         }
-        if num_moved > 0 {
+        if num_refused > 0 {
             let error = Error::Transport {
                 operation: first.what.clone(),
                 source: "another worker has removed or replaced a key meanwhile".into(),
             };
             let answers = answers.into_iter().map(|answer| match answer {
-                Ok(answer) if answer.is_moved() => Err(error.duplicate()),
+                Ok(answer) if answer.is_out_of_date() => Err(error.duplicate()),
                 answer => answer,
             });
             return complete(&first, answers.collect()).map(Some);
@@ -148,11 +149,11 @@ impl Sharded {
     }
 
     pub(super) fn describe(&self, keys: &[Key]) -> Result<Vec<Description>> {
-        let description = |placed: Arc<Placed>| {
+        let description = |placed: Arc<KeyPlacement>| {
             let spec = placed.spec.clone();
             Description { order: placed.order, spec }
         };
-        Ok(self.ask(keys)?.into_iter().map(description).collect())
+        Ok(self.fetch_placements(keys)?.into_iter().map(description).collect())
     }
 
     pub(super) fn versions(&self, keys: &[Key]) -> Result<Vec<u64>> {
@@ -171,7 +172,7 @@ impl Sharded {
             let mut versions = fallible::filled(0, keys.len())?;
             for ((positions, _), answer) in asked.values().zip(answers) {
                 let answer = answer?;
-                if answer.is_moved() {
+                if answer.is_out_of_date() {
                     return Ok(None);
                 }
                 for (position, value) in positions.iter().zip(&answer.reply.values) {
@@ -244,10 +245,10 @@ pub(super) fn without_norm(bound: f64) -> Error {
 /// a server removes those keys that are there.
 fn removals(
     keys: &[Key],
-    placed: &[Arc<Placed>],
+    placed: &[Arc<KeyPlacement>],
     only_present: bool,
     what: &str,
-    is_meant: impl Fn(&Placed, usize) -> bool,
+    is_meant: impl Fn(&KeyPlacement, usize) -> bool,
 ) -> Vec<(usize, Call)> {
     let mut removed: BTreeMap<usize, proto::Keys> = BTreeMap::new();
     for (key, placed) in keys.iter().zip(placed) {

@@ -13,20 +13,20 @@ use crate::wire::{parse_spec, spec_of};
 
 /// Where the value of a key is.
 #[derive(Clone, Debug)]
-pub(super) struct Placed {
+pub(super) struct KeyPlacement {
     pub(super) layout: u64,
     /// The position of the key in the order of initialisation, over all servers.
     pub(super) order: u64,
     /// The type of the complete value.
     pub(super) spec: TensorSpec,
-    /// The server of the complete value, or of the first call of `init`.
+    /// The server that decides whether the key exists. It has the value, or a part of it.
     pub(super) home: usize,
     /// Whether the rows are divided among all servers.
     pub(super) is_divided: bool,
     num_servers: usize,
 }
 
-impl Placed {
+impl KeyPlacement {
     /// Decides where the value of a new key is. Values of more than `divide_above` bytes are
     /// divided, if `unit` allows it.
     pub(super) fn new(
@@ -72,7 +72,7 @@ impl Placed {
     }
 
     /// Returns the type of a server's part.
-    pub(super) fn part(&self, server: usize) -> TensorSpec {
+    pub(super) fn part_spec(&self, server: usize) -> TensorSpec {
         let Some(rows) = self.rows(server) else { return self.spec.clone() };
         let mut dims = Vec::from(self.spec.shape().dims());
         if let Some(first) = dims.first_mut() {
@@ -112,18 +112,18 @@ pub(super) fn unit_of(optimizer: Option<&Optimizer>) -> StepUnit {
 /// The known placements by key. They may be out of date: another worker may have removed a key and
 /// initialised it again.
 #[derive(Debug, Default)]
-pub(super) struct Placements(Mutex<HashMap<Key, Arc<Placed>>>);
+pub(super) struct Placements(Mutex<HashMap<Key, Arc<KeyPlacement>>>);
 
 impl Placements {
-    fn known(&self) -> MutexGuard<'_, HashMap<Key, Arc<Placed>>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<Key, Arc<KeyPlacement>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Placed>> {
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<KeyPlacement>> {
         self.known().get(key).cloned()
     }
 
-    pub(super) fn put(&self, key: &Key, placed: Arc<Placed>) {
+    pub(super) fn put(&self, key: &Key, placed: Arc<KeyPlacement>) {
         self.known().insert(key.clone(), placed);
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use kvstore_core::{Error, Key, Optimizer, OptimizerState, Result, Snapshot, Tensor};
 
-use super::placements::{Placed, unit_of};
+use super::placements::{KeyPlacement, unit_of};
 use super::{Sharded, without_norm};
 use crate::client::connection::{Answer, Call};
 use crate::client::servers::complete;
@@ -20,8 +20,8 @@ use crate::wire::Elements;
 pub(in crate::client) type Parts = Vec<usize>;
 
 impl Sharded {
-    /// Returns the snapshot of all servers. Each server takes its own, one after a call of `init`
-    /// or `remove` has finished.
+    /// Returns the joined snapshots of all servers. If an `init` or `remove` is in progress, takes
+    /// them again after it has finished.
     pub(in crate::client) fn snapshot(&self) -> Result<Snapshot> {
         let call = Call::read(Verb::Snapshot(proto::Empty {}), "snapshot".to_owned());
         let start = Instant::now();
@@ -93,9 +93,9 @@ impl Sharded {
         let placed = snapshot.keys().zip(layout..).filter_map(|(key, layout)| {
             let spec = snapshot.get(key)?.spec();
             let rule = (self.divide_above, unit);
-            Some((key, Placed::new((key, spec), layout, rule, self.servers.len())))
+            Some((key, KeyPlacement::new((key, spec), layout, rule, self.servers.len())))
         });
-        let placed: BTreeMap<&Key, Placed> = placed.collect();
+        let placed: BTreeMap<&Key, KeyPlacement> = placed.collect();
         let mut calls = Vec::new();
         for server in 0..self.servers.len() {
             let own = |key: &Key| placed.get(key).filter(|at| at.servers().contains(&server));
@@ -175,7 +175,7 @@ impl Sharded {
                         None => state.to_bytes(self.servers.backends())?,
                         Some(rows) => {
                             let row_len = placed.spec.shape().row().num_elements();
-                            let part = placed.part(server);
+                            let part = placed.part_spec(server);
                             let state = state.part(&optimizer, rows.start * row_len, &part)?;
                             state.to_bytes(self.servers.backends())?
                         }

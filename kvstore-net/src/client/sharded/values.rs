@@ -11,7 +11,7 @@ use kvstore_core::{
 };
 
 use super::Sharded;
-use super::placements::Placed;
+use super::placements::KeyPlacement;
 use crate::client::connection::{Answer, Call};
 use crate::client::residuals::{Encoder, positions};
 use crate::client::servers::complete;
@@ -21,18 +21,18 @@ use crate::wire::{Elements, compression_of, spec_of, value_of};
 
 /// The values of a call that one server gets.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct ServerValues {
     pub(super) values: Vec<proto::Value>,
     pub(super) elements: Elements,
 }
 
-impl Outgoing {
+impl ServerValues {
     /// Adds the part of a value that belongs to a server.
     pub(super) fn add(
         &mut self,
         key: &Key,
         value: &Value,
-        placed: &Placed,
+        placed: &KeyPlacement,
         (server, placement): (usize, proto::Placement),
     ) -> Result<()> {
         let part = placed.part_of(value, server)?;
@@ -58,7 +58,7 @@ impl Outgoing {
 
 /// The keys that a call reads from one server, with their positions in the call.
 #[derive(Debug, Default)]
-struct Asked {
+struct ReadRequest {
     positions: Vec<usize>,
     keys: Vec<String>,
     layouts: Vec<u64>,
@@ -73,7 +73,7 @@ impl Sharded {
         priority: i32,
     ) -> Result<()> {
         let orders = |keys: &[Key]| {
-            Ok(self.ask(keys)?.iter().map(|placed| placed.order).collect::<Vec<_>>())
+            Ok(self.fetch_placements(keys)?.iter().map(|placed| placed.order).collect::<Vec<_>>())
         };
         let start = Instant::now();
         self.servers.push((keys, values), orders, |keys, values, encoder| {
@@ -101,7 +101,7 @@ impl Sharded {
         if !self.check(keys, values, &placed)? {
             return fallible::filled(false, keys.len());
         }
-        let mut outgoing: BTreeMap<usize, Outgoing> = BTreeMap::new();
+        let mut outgoing: BTreeMap<usize, ServerValues> = BTreeMap::new();
         let pairs = keys.iter().zip(values).zip(&placed).zip(positions(keys));
         for (((key, value), placed), position) in pairs {
             for server in placed.servers() {
@@ -117,7 +117,7 @@ impl Sharded {
             }
         }
         let compression = encoder.map(|encoder| compression_of(Some(encoder.compression())));
-        let calls = outgoing.into_iter().map(|(server, Outgoing { values, elements })| {
+        let calls = outgoing.into_iter().map(|(server, ServerValues { values, elements })| {
             let push = proto::Push { values, priority, compression: compression.clone() };
             (server, Call { elements, ..Call::write(Verb::Push(push), what.clone()) })
         });
@@ -125,10 +125,10 @@ impl Sharded {
         let Some((_, first)) = calls.first().cloned() else { return Ok(Vec::new()) };
         let servers: Vec<usize> = calls.iter().map(|(server, _)| *server).collect();
         let answers = complete(&first, self.servers.call_each(calls)?)?;
-        let answers = servers.iter().zip(&answers).filter(|(_, answer)| !answer.is_moved());
+        let answers = servers.iter().zip(&answers).filter(|(_, answer)| !answer.is_out_of_date());
         let taking: BTreeSet<usize> = answers.map(|(server, _)| *server).collect();
         let is_pushed =
-            |placed: &Arc<Placed>| placed.servers().any(|server| taking.contains(&server));
+            |placed: &Arc<KeyPlacement>| placed.servers().any(|server| taking.contains(&server));
         fallible::collect(placed.iter().map(is_pushed))
     }
 
@@ -137,11 +137,11 @@ impl Sharded {
     ///
     /// # Errors
     /// - The errors of [`KvStore::push`](kvstore_core::KvStore::push).
-    fn check(&self, keys: &[Key], values: &[Value], placed: &[Arc<Placed>]) -> Result<bool> {
+    fn check(&self, keys: &[Key], values: &[Value], placed: &[Arc<KeyPlacement>]) -> Result<bool> {
         for ((key, value), placed) in keys.iter().zip(values).zip(placed) {
             if *value.spec() != placed.spec {
                 // The placement may be out of date.
-                let newest = self.ask(std::slice::from_ref(key))?;
+                let newest = self.fetch_placements(std::slice::from_ref(key))?;
                 let expected = newest.first().map_or(&placed.spec, |newest| &newest.spec);
                 if expected != value.spec() {
                     return Err(Error::spec_mismatch(key, expected, value.spec()));
@@ -203,7 +203,7 @@ impl Sharded {
                 let check = |shape| check_ids(&format!("key `{key}`"), shape, ids);
                 if check(placed.spec.shape()).is_err() {
                     // The placement may be out of date.
-                    let newest = self.ask(std::slice::from_ref(key))?;
+                    let newest = self.fetch_placements(std::slice::from_ref(key))?;
                     newest.iter().try_for_each(|newest| check(newest.spec.shape()))?;
                     return Ok(None);
                 }
@@ -231,16 +231,16 @@ impl Sharded {
     /// placements are out of date.
     fn gather(
         &self,
-        asked: &BTreeMap<usize, Asked>,
+        asked: &BTreeMap<usize, ReadRequest>,
         num_values: usize,
         what: &str,
-        verb: impl Fn(&Asked) -> Verb,
+        verb: impl Fn(&ReadRequest) -> Verb,
     ) -> Result<Option<Vec<Vec<Value>>>> {
         let calls =
             asked.iter().map(|(server, asked)| (*server, Call::read(verb(asked), what.to_owned())));
         let answers = self.servers.call_each(calls)?;
         let answers = answers.into_iter().collect::<Result<Vec<Answer>>>()?;
-        if answers.iter().any(Answer::is_moved) {
+        if answers.iter().any(Answer::is_out_of_date) {
             return Ok(None);
         }
         let mut parts = fallible::filled(Vec::new(), num_values)?;
@@ -262,10 +262,10 @@ impl Sharded {
 /// call and a server.
 fn asked(
     keys: &[Key],
-    placed: &[Arc<Placed>],
+    placed: &[Arc<KeyPlacement>],
     rows: impl Fn(usize, usize) -> Result<Option<Vec<i64>>>,
-) -> Result<BTreeMap<usize, Asked>> {
-    let mut all: BTreeMap<usize, Asked> = BTreeMap::new();
+) -> Result<BTreeMap<usize, ReadRequest>> {
+    let mut all: BTreeMap<usize, ReadRequest> = BTreeMap::new();
     for ((position, key), placed) in keys.iter().enumerate().zip(placed) {
         for server in placed.servers() {
             let asked = all.entry(server).or_default();

@@ -7,6 +7,7 @@ import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -126,11 +127,28 @@ final class NativeLibrary {
                     attempts.add(absence());
                     return null;
                 }
-                return stream.readAllBytes();
+                return readAll(stream);
             } catch (IOException exception) {
                 attempts.add("jar resource " + resource + ": " + exception);
                 return null;
             }
+        }
+
+        /**
+         * Reads a stream without a second copy of its content, which might not fit into a small
+         * heap.
+         */
+        private static byte[] readAll(InputStream stream) throws IOException {
+            // The streams of jars and files return their size.
+            byte[] content = new byte[stream.available()];
+            int length = stream.readNBytes(content, 0, content.length);
+            byte[] rest = stream.readAllBytes();
+            if (length == content.length && rest.length == 0) {
+                return content;
+            }
+            byte[] all = Arrays.copyOf(content, length + rest.length);
+            System.arraycopy(rest, 0, all, length, rest.length);
+            return all;
         }
 
         private static String absence() {
