@@ -43,8 +43,8 @@ impl Contents {
         self.compression.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a call. The answer has a failure with `out_of_date` if a push has another compression than
-    /// the store.
+    /// Makes a call. The answer has a failure with `out_of_date` if a push has another compression
+    /// than the store.
     pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
         match (verb, payload) {
             (Verb::Push(push), Payload::Values(values)) => self.push(push, values),

@@ -89,8 +89,8 @@ impl Sharded {
         known.map_or_else(|| self.fetch_placements(keys), Ok)
     }
 
-    /// Runs a call, and repeats it while a placement is out of date. `run` returns `None` if a server
-    /// refuses a placement. Then it must have changed nothing.
+    /// Runs a call, and repeats it while a placement is out of date. `run` returns `None` if a
+    /// server refuses a placement. Then it must have changed nothing.
     fn with_placements<R>(
         &self,
         keys: &[Key],
