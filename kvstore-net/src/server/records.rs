@@ -121,8 +121,8 @@ impl Holder {
         self.has_layouts.store(is_used, Ordering::Relaxed);
     }
 
-    /// Makes a call on the store. The answer has a failure with `out_of_date` if a key does not have
-    /// the layout of the call.
+    /// Makes a call on the store. The answer has a failure with `out_of_date` if a key does not
+    /// have the layout of the call.
     pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
         if let Verb::Reserve(reserve) = verb {
             if reserve.count > MOST_LAYOUTS {
