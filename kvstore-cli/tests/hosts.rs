@@ -8,45 +8,19 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
-use std::io::{BufRead, BufReader};
+mod process;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kvstore::{DType, Device, NetStoreOptions, Optimizer, connect, create, full, ones};
 use kvstore_tests::hosts::{ADDRESSES, Hosts};
 
-const LONG: Duration = Duration::from_secs(60);
+use self::process::{KVSTORE, LONG, Process};
 
 /// The number of pushes of the worker.
 const NUM_PUSHES: usize = 400;
-
-/// A process that ends with the test.
-struct Process {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Process {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// Returns the next line that begins with this text.
-    fn line(&mut self, start: &str) -> String {
-        let lines = self.lines.by_ref().map_while(Result::ok);
-        lines.into_iter().find(|line| line.starts_with(start)).expect(start)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// The program of a worker. Each push subtracts 1 from the value. Outside of the tests below, it
 /// does nothing.
@@ -79,21 +53,16 @@ fn worker_command(command: &mut Command, servers: &str) -> Process {
 /// The text of the value after all pushes: none was lost or counted twice.
 fn expected() -> String {
     let value = 1000.0 - f32::from(u16::try_from(NUM_PUSHES).unwrap());
-    format!("pulled {:?}", [value; 3])
+    format!("{:?}", [value; 3])
 }
 
 #[test]
 fn dist_async_joins_the_servers_of_the_environment() {
-    let program = Path::new(env!("CARGO_BIN_EXE_kvstore"));
-    let mut servers = [0, 1]
-        .map(|_| Process::start(Command::new(program).args(["serve", "--address", "127.0.0.1:0"])));
-    let addresses: Vec<_> = servers
-        .iter_mut()
-        .map(|server| server.line("listening on ").replace("listening on ", ""))
-        .collect();
+    let servers = [0, 1].map(|_| Process::serve(&["--address", "127.0.0.1:0"]));
+    let addresses: Vec<_> = servers.iter().map(|(_, address)| address.as_str()).collect();
     let this = std::env::current_exe().unwrap();
     let mut worker = worker_command(&mut Command::new(this), &addresses.join(", "));
-    assert_eq!(worker.line("pulled"), expected());
+    assert_eq!(worker.rest_of_line("pulled "), expected());
     let error = create("dist_async").unwrap_err().to_string();
     assert!(error.contains("KVSTORE_SERVERS has no addresses of servers"), "{error}");
 }
@@ -101,15 +70,15 @@ fn dist_async_joins_the_servers_of_the_environment() {
 #[test]
 fn no_push_is_lost_or_counted_twice_if_the_cable_is_cut() {
     let Some(hosts) = Hosts::new() else { return };
-    let program = Path::new(env!("CARGO_BIN_EXE_kvstore"));
+    let program = Path::new(KVSTORE);
     let address = format!("{}:9191", ADDRESSES[0]);
     let arguments = ["serve", "--insecure", "--lease", "1", "--address", &address];
     let mut server = Process::start(hosts.command(0, program).args(arguments));
-    server.line("listening on ");
+    server.rest_of_line("listening on ");
     let this = std::env::current_exe().unwrap();
     let mut worker = worker_command(&mut hosts.command(1, &this), &address);
-    let name = worker.line("joined as ").replace("joined as ", "");
-    worker.line("pushing");
+    let name = worker.rest_of_line("joined as ");
+    worker.rest_of_line("pushing");
     let members = || {
         let mut status = hosts.command(0, program);
         let output = status.args(["status", "--server", &address]).output().unwrap();
@@ -124,7 +93,7 @@ fn no_push_is_lost_or_counted_twice_if_the_cable_is_cut() {
     }
     println!("the lease ended after {:?}", start.elapsed());
     hosts.set_cable(1, "up");
-    assert_eq!(worker.line("pulled"), expected());
+    assert_eq!(worker.rest_of_line("pulled "), expected());
 }
 
 #[test]

@@ -8,38 +8,34 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+mod process;
+
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kvstore::{NetStore, NetStoreOptions, backends};
 use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
 
-const LONG: Duration = Duration::from_secs(60);
+use self::process::{KVSTORE, LONG, Process};
 
 /// A server in another process.
 struct Served {
-    child: Child,
-    output: BufReader<ChildStdout>,
+    process: Process,
     address: String,
 }
 
 impl Served {
     fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kvstore"));
-        command.arg("serve").args(arguments).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ").expect("the address").to_owned();
-        Self { child, output, address }
+        let (process, address) = Process::serve(arguments);
+        Self { process, address }
     }
 
     fn signal(&self, name: &str) {
-        let done =
-            Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        let done = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.process.child.id().to_string())
+            .status();
         assert!(done.unwrap().success());
     }
 
@@ -48,15 +44,8 @@ impl Served {
     }
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kvstore")).args(arguments).output().unwrap()
+    Command::new(KVSTORE).args(arguments).output().unwrap()
 }
 
 fn stderr(output: &Output) -> String {
@@ -83,10 +72,8 @@ fn sigterm_ends_the_server_with_code_0() {
     let store = NetStore::connect(backends(), &served.options()).unwrap();
     assert!(store.keys().unwrap().is_empty());
     served.signal("TERM");
-    assert_eq!(served.child.wait().unwrap().code(), Some(0));
-    let mut rest = String::new();
-    served.output.read_line(&mut rest).unwrap();
-    assert_eq!(rest, "ending: completing the calls that run\n");
+    assert_eq!(served.process.child.wait().unwrap().code(), Some(0));
+    assert_eq!(served.process.rest_of_line("ending: "), "completing the calls that run");
 }
 
 #[test]
@@ -188,7 +175,7 @@ fn a_stopped_member_does_not_hold_up_the_end_of_the_server() {
     let stopped = Command::new("kill").arg("-STOP").arg(victim.id().to_string()).status();
     assert!(stopped.unwrap().success());
     served.signal("TERM");
-    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    assert_eq!(served.process.child.wait().unwrap().code(), Some(0));
     victim.kill().unwrap();
     victim.wait().unwrap();
 }

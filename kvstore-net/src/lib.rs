@@ -60,8 +60,8 @@
 //!
 //! - `proto/kvstore/v1/store.proto` is the protocol: gRPC with one stream per member, and streams
 //!   that carry calls one after another.
-//! - [`rules`] decides who is a member, which call is a repetition, and which pull waits. It has no
-//!   I/O, threads or clocks.
+//! - [`rules`] decides who is a member, which call is a repetition, which pull waits, and which
+//!   server has a key. It has no I/O, threads or clocks.
 //! - `wire` converts values and errors to messages; `server` and `client` move them.
 
 mod client;

@@ -52,6 +52,6 @@ pub(crate) fn wait<T: Send + 'static>(
 }
 
 /// The error for a task that has panicked.
-fn ended() -> Error {
+pub(crate) fn ended() -> Error {
     Error::Internal("a task of the network has ended".to_owned())
 }

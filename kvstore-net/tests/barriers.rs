@@ -18,7 +18,8 @@ use kvstore::backends;
 use kvstore_core::{ErrorCode, Key, KvStore, Tensor, WorkerGroup};
 use kvstore_net::{NetStore, NetStoreOptions};
 
-use self::network::{LONG, Proxy, SHORT, connect, eventually, key, options, server, value};
+use self::network::proxy::Proxy;
+use self::network::{LONG, SHORT, connect, eventually, key, options, server, value};
 
 #[test]
 fn a_barrier_waits_for_every_live_member() {

@@ -22,7 +22,8 @@ use kvstore_core::{
 };
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
-use self::network::{LONG, Proxy, SHORT, connect, eventually, key, options, server, value};
+use self::network::proxy::Proxy;
+use self::network::{LONG, SHORT, connect, eventually, key, options, server, value};
 
 fn number(store: &NetStore, name: &str) -> f32 {
     store.pull(&[key(name)], 0).unwrap()[0].to_vec::<f32>().unwrap()[0]

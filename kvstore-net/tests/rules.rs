@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use kvstore_net::rules::placement::{home, rows_of};
 use kvstore_net::rules::{Backoff, Begun, Calls, Clocks, Joined, Members, Refusal, Role};
 use proptest::prelude::*;
 
@@ -295,4 +296,27 @@ fn a_replaced_process_is_refused_after_the_later_one_has_left() {
     assert!(members.leave("a", joined.incarnation));
     members.end_leases(Duration::from_secs(1));
     assert!(members.join(Duration::from_secs(3601), "a", 1, Role::Worker).unwrap().is_new);
+}
+
+#[test]
+fn one_more_server_takes_its_share_of_the_keys_and_moves_no_others() {
+    let keys: Vec<String> = (0..10_000).map(|index| format!("layer{index}.weight")).collect();
+    for num_servers in 1..8 {
+        let mut counts = vec![0_usize; num_servers + 1];
+        for key in &keys {
+            let (before, after) = (home(key, num_servers), home(key, num_servers + 1));
+            assert!(after == before || after == num_servers, "{key} moves to {after}");
+            counts[after] += 1;
+        }
+        let share = keys.len() / counts.len();
+        assert!(counts.iter().all(|count| count.abs_diff(share) < share / 5), "{counts:?}");
+    }
+}
+
+#[test]
+fn the_rows_of_all_servers_are_the_rows_of_the_value() {
+    for (num_rows, num_servers) in (1..40).flat_map(|rows| (1..8).map(move |count| (rows, count))) {
+        let all = (0..num_servers).flat_map(|server| rows_of(num_rows, server, num_servers));
+        assert!(all.eq(0..num_rows), "{num_rows} rows on {num_servers} servers");
+    }
 }

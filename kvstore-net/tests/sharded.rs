@@ -7,6 +7,8 @@
 )]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
+mod network;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -24,8 +26,7 @@ use kvstore_tests::policy::Policy;
 use kvstore_tests::replay;
 use proptest::prelude::*;
 
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(60);
+use self::network::{LONG, key};
 
 /// Values of more bytes are divided among the servers.
 const DIVIDE_ABOVE: usize = 8;
@@ -45,10 +46,6 @@ fn options(servers: &[Arc<Server>]) -> NetStoreOptions {
 
 fn connect(servers: &[Arc<Server>]) -> NetStore {
     NetStore::connect(backends(), &options(servers)).unwrap()
-}
-
-fn key(text: &str) -> Key {
-    Key::new(text).unwrap()
 }
 
 fn value(numbers: &[f32]) -> Value {

@@ -8,12 +8,9 @@ use kvstore_core::{Error, Result};
 use kvstore_dist::transport::{Collective, DEFAULT_TIMEOUT, Wait};
 use kvstore_dist::{DistStore, Group, open_collective};
 
-use crate::environment::seconds;
+use crate::environment::timeout;
 use crate::runtime::backends;
 use crate::store::Store;
-
-/// The environment variable with the deadline of a call, in seconds.
-const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
 
 /// The names of these stores.
 pub(crate) const NAMES: [&str; 4] = DistStore::NAMES;
@@ -101,7 +98,7 @@ fn group() -> Result<Arc<Group>> {
     if let Some(group) = &*group {
         return Ok(Arc::clone(group));
     }
-    let timeout = seconds(TIMEOUT)?.unwrap_or(DEFAULT_TIMEOUT);
+    let timeout = timeout()?.unwrap_or(DEFAULT_TIMEOUT);
     let wait = Wait::new(&"the first store that spans processes", timeout);
     let new = Group::new(opening.open(&wait)?)?;
     new.set_timeout(timeout);

@@ -4,18 +4,22 @@ use std::time::Duration;
 
 use kvstore_core::{Error, Result};
 
-/// Returns the number of seconds in an environment variable. An empty variable counts as not set.
+/// The environment variable with the deadline of a call, in seconds.
+const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
+
+/// Returns the deadline of calls that wait for other processes, if the environment has one. An
+/// empty variable counts as not set.
 ///
 /// # Errors
 /// - [`Error::InvalidArgument`] if the text is not a number above 0.
-pub(crate) fn seconds(name: &str) -> Result<Option<Duration>> {
-    let Some(text) = std::env::var(name).ok().filter(|text| !text.is_empty()) else {
+pub(crate) fn timeout() -> Result<Option<Duration>> {
+    let Some(text) = std::env::var(TIMEOUT).ok().filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     let seconds =
         text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let found = seconds.filter(|seconds| !seconds.is_zero());
     found.map(Some).ok_or_else(|| {
-        Error::invalid(format!("{name}: expected a number of seconds, found `{text}`"))
+        Error::invalid(format!("{TIMEOUT}: expected a number of seconds, found `{text}`"))
     })
 }

@@ -1,20 +1,16 @@
 //! Stores on servers that other machines reach.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kvstore_core::{Error, Result};
 use kvstore_net::{NetStore, NetStoreOptions};
 
-use crate::environment::seconds;
+use crate::environment::timeout;
 use crate::runtime::backends;
 use crate::store::Store;
 
 /// The environment variable with the addresses of the servers, separated by commas.
 const SERVERS: &str = "KVSTORE_SERVERS";
-
-/// The environment variable with the deadline of a call, in seconds.
-const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
 
 /// The names of these stores. The servers decide on which device they sum.
 pub(crate) const NAMES: [&str; 3] = ["dist_async", "dist_device_async", "dist_async_device"];
@@ -53,7 +49,6 @@ fn options(name: &str) -> Result<NetStoreOptions> {
              separated by commas"
         )));
     }
-    let timeout: Option<Duration> = seconds(TIMEOUT)?;
     let options = NetStoreOptions::of_servers(servers);
-    Ok(timeout.into_iter().fold(options, NetStoreOptions::timeout))
+    Ok(timeout()?.into_iter().fold(options, NetStoreOptions::timeout))
 }

@@ -175,6 +175,12 @@ class Report:
         self.lines.append(text)
         print(text, flush=True)
 
+    def finish(self, path):
+        """Writes the rows and prints the faults. Returns the exit status."""
+        path.write_text(json.dumps(self.rows, indent=2) + "\n")
+        print("\n".join(self.failures), file=sys.stderr, end="\n" if self.failures else "")
+        return 1 if self.failures else 0
+
 
 def launchers(num_workers):
     """Returns the installed launchers, by the names of their rows."""
@@ -314,9 +320,7 @@ def main():
     growth(report)
     verdicts = [text for text in report.lines if text.endswith(("passed", "missed"))]
     print("\n".join(["", "bars", *verdicts]))
-    options.output.write_text(json.dumps(report.rows, indent=2) + "\n")
-    print("\n".join(report.failures), file=sys.stderr, end="\n" if report.failures else "")
-    return 1 if report.failures else 0
+    return report.finish(options.output)
 
 
 if __name__ == "__main__":

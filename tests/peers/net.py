@@ -7,7 +7,6 @@ Each side has a server and two workers. All sides run at the same time and take 
 
 import argparse
 import contextlib
-import json
 import statistics
 import sys
 from functools import partial
@@ -169,9 +168,7 @@ def main():
     report.say(HEADER)
     for part in PARTS:
         measure(part, options, report)
-    options.output.write_text(json.dumps(report.rows, indent=2) + "\n")
-    print("\n".join(report.failures), file=sys.stderr, end="\n" if report.failures else "")
-    return 1 if report.failures else 0
+    return report.finish(options.output)
 
 
 if __name__ == "__main__":

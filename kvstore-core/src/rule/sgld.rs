@@ -4,6 +4,7 @@ use super::parameter::{Definition, Domain, Factory, Parameter};
 use super::step::{Formula, Initial, MAX_SCALARS, Real, Step, padded};
 use crate::noise::standard_normal;
 use crate::types::Key;
+use crate::types::key::stable_hash;
 
 /// Stochastic gradient Langevin dynamics: gradient descent with noise, which samples the posterior
 /// of the weights.
@@ -91,14 +92,11 @@ impl<A: Real> Step<A, 0> for Sgld<A> {
     }
 }
 
-/// Returns the key of the generator: the hash of the store's key (FNV-1a, 64 bits), offset by the
-/// seed.
+/// Returns the key of the generator: the hash of the store's key, offset by the seed.
 #[allow(clippy::cast_possible_truncation, reason = "each half is used")]
 #[allow(clippy::cast_sign_loss, reason = "the seed is a whole number of at least 0")]
 fn stream(seed: f64, key: &Key) -> [u32; 2] {
-    let hash = key.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    let mixed = hash.wrapping_add((seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mixed =
+        stable_hash(key.as_str()).wrapping_add((seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     [mixed as u32, (mixed >> 32) as u32]
 }

@@ -70,6 +70,13 @@ impl TryFrom<&str> for Key {
     }
 }
 
+/// Returns a hash of a text (FNV-1a, 64 bits). It is the same on all machines and in all versions.
+pub fn stable_hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
 /// Checks that a list is as long as the list of keys. `what` describes both lists in the error.
 ///
 /// # Errors

@@ -110,8 +110,7 @@ impl Servers {
         runtime::wait(async move {
             let mut answers = Vec::new();
             for task in tasks {
-                let ended = |_| Err(Error::Internal("a task of the network has ended".to_owned()));
-                answers.push(task.await.unwrap_or_else(ended));
+                answers.push(task.await.unwrap_or_else(|_| Err(runtime::ended())));
             }
             answers
         })
@@ -253,7 +252,8 @@ impl Servers {
 ///   earlier keys in every store.
 pub(super) fn complete(call: &Call, answers: Vec<Result<Answer>>) -> Result<Vec<Answer>> {
     let num_servers = answers.len();
-    let num_made = answers.iter().filter(|answer| answer.is_ok()).count();
+    let is_made = |answer: &Answer| !answer.is_out_of_date();
+    let num_made = answers.iter().filter(|answer| answer.as_ref().is_ok_and(is_made)).count();
     let result = answers.into_iter().collect::<Result<Vec<_>>>();
     result.map_err(|error| match error {
         Error::Updater { .. } => error,

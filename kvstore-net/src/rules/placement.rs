@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use kvstore_core::key::stable_hash;
+
 /// Returns the index of the server that has a key or keeps its layout: its home.
 ///
 /// This is rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit
@@ -21,15 +23,11 @@ pub fn rows_of(num_rows: usize, server: usize, num_servers: usize) -> Range<usiz
     first(server)..first(server + 1)
 }
 
-/// Hashes with FNV-1a, and mixes the bits as in `splitmix64`: FNV alone would give keys that differ
-/// only in the last letter similar hashes. The result is the same on all machines and in all
-/// versions.
+/// Returns a hash of the key for a server. Mixes the bits as `splitmix64` does, because keys that
+/// differ in the last letter only have similar hashes.
 fn hash(key: &str, server: usize) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let server = (server as u64).to_le_bytes();
-    let bytes = key.bytes().chain(server);
-    let hash = bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+    let hash = stable_hash(key).wrapping_add((server as u64 + 1).wrapping_mul(GOLDEN_RATIO));
     let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)

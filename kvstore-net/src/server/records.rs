@@ -13,6 +13,7 @@ use super::verbs::{self, Answer, Payload};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
+use crate::wire::parse_keys;
 
 /// The most layouts that a call may reserve, so that the numbers do not overflow.
 const MOST_LAYOUTS: u64 = 1 << 32;
@@ -170,16 +171,10 @@ impl Holder {
                 }
                 self.contents.make(Verb::SetStates(states), payload)
             }
-            Verb::Pull(ref pull) => {
-                let (keys, layouts) = (pull.keys.clone(), pull.layouts.clone());
-                self.read(&keys, &layouts, || self.contents.make(verb, payload))
-            }
-            Verb::PullRows(ref pull) => {
-                let (keys, layouts) = (pull.keys.clone(), pull.layouts.clone());
-                self.read(&keys, &layouts, || self.contents.make(verb, payload))
-            }
-            Verb::Versions(ref asked) => {
-                let (keys, layouts) = (asked.keys.clone(), asked.layouts.clone());
+            Verb::Pull(proto::Pull { ref keys, ref layouts, .. })
+            | Verb::PullRows(proto::PullRows { ref keys, ref layouts, .. })
+            | Verb::Versions(proto::Keys { ref keys, ref layouts, .. }) => {
+                let (keys, layouts) = (keys.clone(), layouts.clone());
                 self.read(&keys, &layouts, || self.contents.make(verb, payload))
             }
             Verb::Describe(_) | Verb::Stats(_) => {
@@ -240,7 +235,7 @@ impl Holder {
 
     fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
         let _changed = self.change_keys();
-        let mut removed = verbs::parse(keys)?;
+        let mut removed = parse_keys(&keys.keys)?;
         if keys.only_present {
             let records = self.records();
             let mut layouts = keys.layouts.iter();

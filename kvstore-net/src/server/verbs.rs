@@ -198,11 +198,6 @@ pub(crate) fn wrong_payload() -> Error {
     Error::Internal("a request with the wrong data".to_owned())
 }
 
-/// Returns the keys of a request.
-pub(crate) fn parse(keys: &proto::Keys) -> Result<Vec<Key>> {
-    parse_keys(&keys.keys)
-}
-
 fn keys_in(values: &[proto::Value]) -> Result<Vec<Key>> {
     values.iter().map(|value| Key::new(&value.key)).collect()
 }

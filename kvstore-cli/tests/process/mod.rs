@@ -1,0 +1,46 @@
+//! Processes that end with the test that has started them.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// Longer than anything here takes.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// The command `kvstore`.
+pub(crate) const KVSTORE: &str = env!("CARGO_BIN_EXE_kvstore");
+
+/// A process and the lines that it prints.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Starts a server, and returns it with its address.
+    pub(crate) fn serve(arguments: &[&str]) -> (Self, String) {
+        let mut server = Self::start(Command::new(Path::new(KVSTORE)).arg("serve").args(arguments));
+        let address = server.rest_of_line("listening on ");
+        (server, address)
+    }
+
+    /// Waits for a line that begins with a text, and returns the rest of the line.
+    pub(crate) fn rest_of_line(&mut self, start: &str) -> String {
+        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        lines.find_map(|line| line.strip_prefix(start).map(str::to_owned)).expect(start)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,77 @@
+//! A proxy that breaks connections.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Forwards connections to a server, and closes them after a number of bytes.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    /// The server, or `None` to refuse connections.
+    pub(crate) server: Arc<Mutex<Option<SocketAddr>>>,
+    /// After how many bytes from the server the next connection is closed, or 0 for never.
+    pub(crate) limit: Arc<AtomicUsize>,
+    pub(crate) num_closed: Arc<AtomicUsize>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Proxy {
+    pub(crate) fn new(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Self {
+            address: listener.local_addr().unwrap(),
+            server: Arc::new(Mutex::new(Some(server))),
+            limit: Arc::default(),
+            num_closed: Arc::default(),
+            open: Arc::default(),
+        };
+        let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
+        let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                let Some(server) = *server.lock().unwrap() else { continue };
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
+                open.lock().unwrap().extend(both);
+                let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let closing = closing.clone();
+                thread::spawn(move || forward(up, down, None));
+                thread::spawn(move || forward(server, client, Some(&closing)));
+            }
+        });
+        proxy
+    }
+
+    /// Closes all connections.
+    pub(crate) fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+type Closing = (Arc<AtomicUsize>, Arc<AtomicUsize>);
+
+fn forward(mut from: TcpStream, mut to: TcpStream, closing: Option<&Closing>) {
+    let mut buffer = [0; 4096];
+    let mut forwarded = 0;
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        if let Some((limit, num_closed)) = closing {
+            forwarded += len;
+            let most = limit.load(Ordering::SeqCst);
+            if most != 0 && forwarded > most {
+                limit.store(0, Ordering::SeqCst);
+                num_closed.fetch_add(1, Ordering::SeqCst);
+                break;
+            }
+        }
+        if to.write_all(&buffer[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
