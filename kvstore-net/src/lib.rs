@@ -41,8 +41,8 @@
 //! | its process ends | notices the closed connection | |
 //! | its process is stopped | notices it when the lease ends | continues when it runs again |
 //! | its connection is lost | counts the member as dead | joins again and repeats its calls |
-//! | a new process takes a dead name | gives it the rank | the earlier process is refused |
-//! | a second live process takes a name | refuses it | gets `InvalidArgument` |
+//! | a new process takes a dead name | gives it the rank | the earlier process is rejected |
+//! | a second live process takes a name | rejects it | gets `InvalidArgument` |
 //! | the server is shut down | completes running calls | waits for a server |
 //! | the member is dead for an hour | forgets it | joins as a new one |
 //!

@@ -334,7 +334,7 @@ impl Connection {
         pulled
     }
 
-    /// Adds the versions that this member has pulled to a push.
+    /// Adds to a push which versions of its keys this member has pulled last.
     fn add_versions(&self, verb: &mut Verb) {
         let Verb::Push(push) = verb else { return };
         let pulled = self.pulled();

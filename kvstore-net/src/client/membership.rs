@@ -219,7 +219,7 @@ impl Membership {
         known.now.clear();
         known.now.extend(members.iter().cloned());
         if let Some(on_change) = &known.on_change {
-            // If the thread has ended, nothing is to be called.
+            // Sending fails only if the thread has ended, and then no function is left to call.
             let _ = on_change.send(known.now.clone());
         }
     }

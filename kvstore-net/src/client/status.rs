@@ -1,4 +1,4 @@
-//! [`ServerStatus`]: what a server says about itself to anyone who asks.
+//! [`ServerStatus`]: the state of a server, also for processes that are not members.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::runtime;
 
-/// What a server says about itself.
+/// The state of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
     /// The live members, in the order of their ranks.

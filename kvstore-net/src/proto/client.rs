@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 133b73e9
+// CRC-32 of the source: 9c0689d0
 /// Generated client implementations.
 pub mod store_client {
     #![allow(

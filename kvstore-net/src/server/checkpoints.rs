@@ -64,9 +64,9 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Keeps the list of parts if this is the first server, and removes files of earlier
-    /// checkpoints that this server has written to the folder. A list that is older than one that
-    /// was kept before has no effect.
+    /// Writes the list of parts if this is the first server. Then removes the files of earlier
+    /// checkpoints that this server has written to the folder. Does nothing if the list of a later
+    /// checkpoint has been published before.
     ///
     /// # Errors
     /// - [`Error::Io`] if the list cannot be written.

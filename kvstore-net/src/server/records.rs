@@ -312,7 +312,7 @@ impl Holder {
         let mut replaced = Vec::new();
         {
             let mut records = self.records();
-            // A later placement has been here first, so the client must ask for new layouts.
+            // A later placement arrived before this one, so the client must reserve new layouts.
             let is_late = |(key, placement): &(Key, proto::Placement)| {
                 let own = records.by_key.get(key).map_or(0, |own| own.layout);
                 own > placement.layout || records.rollback > placement.layout

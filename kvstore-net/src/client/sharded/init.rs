@@ -67,7 +67,7 @@ impl Sharded {
             let own = self.own(&new, &answers)?;
             new.retain(|(key, ..)| own.contains(*key));
         }
-        // A part that a failed call has left behind is replaced, because the home decides.
+        // The home has accepted the keys, so this also replaces parts that a failed call has left.
         let replace = OnExisting::Replace;
         let to_others = calls_of(&new, what, replace, |placed, server| server != placed.home)?;
         if self.made(&new, to_others)?.is_none() {

@@ -109,7 +109,7 @@ pub(super) fn unit_of(optimizer: Option<&Optimizer>) -> StepUnit {
     optimizer.map_or(StepUnit::Element, Optimizer::unit)
 }
 
-/// The known placements by key. They may be out of date: another worker may have removed a key and
+/// A cache of placements. They may be out of date: another worker may have removed a key and
 /// initialised it again.
 #[derive(Debug, Default)]
 pub(super) struct Placements(Mutex<HashMap<Key, Arc<KeyPlacement>>>);
