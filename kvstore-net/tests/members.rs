@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use kvstore::{backends, push_staleness};
 use kvstore_core::{
-    Backends, Compression, CpuBackend, Device, ErrorCode, Key, KvStore, Optimizer, Tensor, Value,
-    WorkerGroup,
+    Backends, Compression, CpuBackend, Description, Device, Error, ErrorCode, Key, KvStore,
+    OnExisting, Optimizer, Tensor, Value, WorkerGroup,
 };
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
@@ -219,6 +219,40 @@ fn a_call_completes_before_the_server_ends() {
     assert!(matches!(code, ErrorCode::Timeout | ErrorCode::Backend), "{}", error.chain());
 }
 
+/// Pushes a number to `w` and pulls `w` in one call.
+fn pushpull(
+    store: &NetStore,
+    number: f32,
+    prepare: &mut dyn FnMut(&[Description]) -> Result<(), Error>,
+) -> Result<Vec<f32>, Error> {
+    let (keys, mut pulled) = ([key("w")], Vec::new());
+    store.pushpull_into((&keys, &[value(number)]), &keys, 0, prepare, &mut pulled)?;
+    pulled[0].value.to_vec()
+}
+
+#[test]
+fn a_push_with_a_pull_finds_a_key_that_another_worker_has_replaced() {
+    let server = server();
+    let [store, other] = ["one", "two"].map(|name| connect(&options(&server).name(name)));
+    store.init(&[key("w")], &[value(0.0)]).unwrap();
+    assert_eq!(pushpull(&store, 1.0, &mut |_| Ok(())).unwrap(), [1.0; 2]);
+    let double: Value =
+        Tensor::from_slice(backends(), Device::cpu(0), [2], &[5.0_f64; 2]).unwrap().into();
+    other.init_with(&[key("w")], &[double], OnExisting::Replace).unwrap();
+    let error = pushpull(&store, 2.0, &mut |_| Ok(())).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::SpecMismatch, "{}", error.chain());
+    other.init_with(&[key("w")], &[value(6.0)], OnExisting::Replace).unwrap();
+    assert_eq!(pushpull(&store, 3.0, &mut |_| Ok(())).unwrap(), [3.0; 2]);
+    // The caller refuses what it gets, so nothing is pushed.
+    let refuse = &mut |_: &[Description]| Err(Error::InvalidArgument("no".to_owned()));
+    let error = pushpull(&store, 4.0, refuse).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument);
+    assert_eq!(number(&store, "w"), 3.0);
+    other.remove(&[key("w")]).unwrap();
+    let error = pushpull(&store, 5.0, &mut |_| Ok(())).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::KeyNotFound, "{}", error.chain());
+}
+
 #[test]
 fn a_push_counts_once_although_replies_are_lost() {
     let server = server();
@@ -234,7 +268,12 @@ fn a_push_counts_once_although_replies_are_lost() {
     for round in 0..100_usize {
         // Somewhere in the next replies.
         proxy.limit.store(1 + (round * 37) % 500, Ordering::SeqCst);
-        store.push(&[key("w")], &[value(-1.0)], 0).unwrap();
+        if round % 2 == 0 {
+            store.push(&[key("w")], &[value(-1.0)], 0).unwrap();
+        } else {
+            let pulled = pushpull(&store, -1.0, &mut |_| Ok(())).unwrap();
+            assert_eq!(pulled, [(round + 1) as f32; 2]);
+        }
     }
     proxy.limit.store(0, Ordering::SeqCst);
     let num_closed = proxy.num_closed.load(Ordering::SeqCst);

@@ -9,8 +9,8 @@ use kvstore_core::key::check_lengths;
 use kvstore_core::process::OwnedByProcess;
 use kvstore_core::scratch::{with_pulled_values, with_values};
 use kvstore_core::{
-    Error, Key, KeyStats, KvStore, NDArray, OnExisting, PulledValue, Result, RowSparse, Tensor,
-    TensorSpec, Value,
+    Description, Error, Key, KeyStats, KvStore, NDArray, OnExisting, PulledValue, Result,
+    RowSparse, Tensor, TensorSpec, Value,
 };
 
 use crate::pairs::{IntoArrays, IntoKeys, Keys, Pairs};
@@ -283,7 +283,8 @@ impl Store {
     ) -> Result<()> {
         check_lengths("outputs for keys", keys, outs)?;
         with_pulled_values(|pulled| {
-            self.pull_reserved((keys, outs), Reserved::default(), pulled, priority)
+            self.inner()?.pull_into(keys, priority, pulled)?;
+            land((keys, outs), Reserved::default(), pulled)
         })
     }
 
@@ -296,12 +297,16 @@ impl Store {
     ) -> Result<()> {
         check_lengths("outputs for keys", outs.0, outs.1)?;
         with_pulled_values(|pulled| {
-            let descriptions = self.inner()?.describe(outs.0)?;
-            let described =
-                descriptions.iter().map(|description| (description.order, &description.spec));
-            let reserved = Reserved::for_outputs(outs, described, pulled)?;
-            self.push_values(keys, values, priority)?;
-            self.pull_reserved(outs, reserved, pulled, priority)
+            let mut reserved = Reserved::default();
+            let mut reserve = |descriptions: &[Description]| {
+                let described =
+                    descriptions.iter().map(|description| (description.order, &description.spec));
+                reserved = Reserved::for_outputs(outs, described)?;
+                Ok(())
+            };
+            let store = self.inner()?;
+            store.pushpull_into((keys, values), outs.0, priority, &mut reserve, pulled)?;
+            land(outs, reserved, pulled)
         })
     }
 
@@ -335,9 +340,11 @@ impl Store {
         }
         // Reserve memory first: after `init_values`, the call must not fail.
         with_pulled_values(|pulled| {
-            let reserved = Reserved::for_outputs(outs, described.iter().copied(), pulled)?;
+            fallible::reserve(pulled, outs.1.len())?;
+            let reserved = Reserved::for_outputs(outs, described.iter().copied())?;
             self.init_values(keys, values, OnExisting::Reject)?;
-            self.pull_reserved(outs, reserved, pulled, priority)
+            self.inner()?.pull_into(outs.0, priority, pulled)?;
+            land(outs, reserved, pulled)
         })
     }
 
@@ -383,38 +390,6 @@ impl Store {
     pub fn contains(&self, key: &Key) -> Result<bool> {
         self.inner()?.contains(key)
     }
-
-    /// Writes its value to every output, in the order of the keys' initialisation. All fallible
-    /// steps come before the first write. Uses memory from `reserved` where available.
-    fn pull_reserved<'a>(
-        &self,
-        (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
-        reserved: Reserved<'a>,
-        pulled: &mut Vec<PulledValue>,
-        priority: i32,
-    ) -> Result<()> {
-        let Reserved { mut converted, mut landing } = reserved;
-        self.inner()?.pull_into(keys, priority, pulled)?;
-        let places = keys.iter().zip(borrowed(outs));
-        for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
-            check_shape(key, pulled.value.spec(), out)?;
-            if !out.can_share(&pulled.value) {
-                let converted = converted.get_mut(index).and_then(Option::take);
-                pulled.value = out.convert(&pulled.value, converted)?;
-            }
-        }
-        if pulled.is_sorted_by_key(|pulled| pulled.order) {
-            let landing = borrowed(outs).zip(pulled.drain(..));
-            return NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)));
-        }
-        fallible::reserve(&mut landing, pulled.len())?;
-        landing.extend(borrowed(outs).zip(pulled.drain(..)).enumerate());
-        // The index keeps outputs of one key in the order of the call. A stable sort would
-        // allocate.
-        landing.sort_unstable_by_key(|(index, (_, pulled))| (pulled.order, *index));
-        let landing = landing.into_iter().map(|(_, landing)| landing);
-        NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)))
-    }
 }
 
 /// Memory for the outputs of a call that changes the store, reserved before the change.
@@ -432,10 +407,8 @@ impl<'a> Reserved<'a> {
     fn for_outputs<'s>(
         (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
         described: impl Iterator<Item = (u64, &'s TensorSpec)> + Clone,
-        pulled: &mut Vec<PulledValue>,
     ) -> Result<Self> {
         let len = outs.len();
-        fallible::reserve(pulled, len)?;
         let mut reserved = Self { converted: fallible::with_capacity(len)?, landing: Vec::new() };
         if !described.clone().is_sorted_by_key(|(order, _)| order) {
             fallible::reserve(&mut reserved.landing, len)?;
@@ -446,6 +419,35 @@ impl<'a> Reserved<'a> {
         }
         Ok(reserved)
     }
+}
+
+/// Writes the pulled value of its key to every output, in the order of the keys' initialisation.
+/// All fallible steps come before the first write. Uses memory from `reserved` where available.
+fn land<'a>(
+    (keys, outs): (&[Key], &'a [impl Borrow<NDArray>]),
+    reserved: Reserved<'a>,
+    pulled: &mut Vec<PulledValue>,
+) -> Result<()> {
+    let Reserved { mut converted, mut landing } = reserved;
+    let places = keys.iter().zip(borrowed(outs));
+    for (index, ((key, out), pulled)) in places.zip(&mut *pulled).enumerate() {
+        check_shape(key, pulled.value.spec(), out)?;
+        if !out.can_share(&pulled.value) {
+            let converted = converted.get_mut(index).and_then(Option::take);
+            pulled.value = out.convert(&pulled.value, converted)?;
+        }
+    }
+    if pulled.is_sorted_by_key(|pulled| pulled.order) {
+        let landing = borrowed(outs).zip(pulled.drain(..));
+        return NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)));
+    }
+    fallible::reserve(&mut landing, pulled.len())?;
+    landing.extend(borrowed(outs).zip(pulled.drain(..)).enumerate());
+    // The index keeps outputs of one key in the order of the call. A stable sort would
+    // allocate.
+    landing.sort_unstable_by_key(|(index, (_, pulled))| (pulled.order, *index));
+    let landing = landing.into_iter().map(|(_, landing)| landing);
+    NDArray::land_all(landing.map(|(out, pulled)| (out, pulled.value)))
 }
 
 /// Runs `call` with the keys and the current value of each array.

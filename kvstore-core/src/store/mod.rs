@@ -126,6 +126,28 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
         fallible::collect(pulled.into_iter().map(|pulled| pulled.value))
     }
 
+    /// Pushes values, then pulls the keys of `outs`. Before the push, calls `prepare` with a
+    /// description of each key of `outs`. If `prepare` fails, nothing changes. It may be called
+    /// again, if another process replaces a key meanwhile.
+    ///
+    /// # Errors
+    /// - The errors of [`KvStore::describe`] for `outs`, of `prepare`, and of [`KvStore::push`].
+    ///   Then `pulled` is as it was.
+    /// - The errors of [`KvStore::pull_into`], after the push.
+    fn pushpull_into(
+        &self,
+        (keys, values): (&[Key], &[Value]),
+        outs: &[Key],
+        priority: i32,
+        prepare: &mut dyn FnMut(&[Description]) -> Result<()>,
+        pulled: &mut Vec<PulledValue>,
+    ) -> Result<()> {
+        prepare(&self.describe(outs)?)?;
+        fallible::reserve(pulled, outs.len())?;
+        self.push(keys, values, priority)?;
+        self.pull_into(outs, priority, pulled)
+    }
+
     /// Returns the rows `ids[i]` of the newest value of `keys[i]`, for each `i`.
     ///
     /// `ids[i]` may have any order and may contain duplicates. The result contains each requested

@@ -13,7 +13,11 @@ fn main() {
     let net = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it has a parent");
     let (protocol, folder) = (net.join("proto"), net.join("src/proto"));
     let file = protocol.join("kvstore/v1/store.proto");
-    let files = protox::compile([&file], [&protocol]).expect("a valid protocol");
+    let mut files = protox::compile([&file], [&protocol]).expect("a valid protocol");
+    // `wire/frames.rs` sends and receives the messages of this method.
+    for service in files.file.iter_mut().flat_map(|file| &mut file.service) {
+        service.method.retain(|method| method.name() != "Call");
+    }
     tonic_prost_build::configure()
         .bytes(".")
         .out_dir(&folder)

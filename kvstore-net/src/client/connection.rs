@@ -10,7 +10,7 @@ use kvstore_core::{Backends, Error, Result, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
 use super::streams::Streams;
@@ -20,8 +20,8 @@ use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::rules::Backoff;
-use crate::server::{FRAME, KEEP_ALIVE, MOST_MESSAGE_BYTES, WINDOW};
-use crate::wire::{Elements, Receiver, error_of};
+use crate::server::{FRAME, KEEP_ALIVE, WINDOW};
+use crate::wire::{Elements, Incoming, Receiver, error_of};
 
 /// A function that is called with the members when they change.
 pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
@@ -120,7 +120,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Returns whether the server has not made the call, because a key is in another layout.
+    /// Returns whether the server has not made the call, because what this member knows of the store
+    /// is out of date.
     pub(super) fn is_out_of_date(&self) -> bool {
         self.reply.failure.as_ref().is_some_and(|failure| failure.out_of_date)
     }
@@ -148,23 +149,17 @@ impl Connection {
 
     /// Joins the group of a server.
     pub(crate) async fn join(target: Target, channel: Channel) -> Result<Arc<Self>> {
-        let client = StoreClient::new(channel)
-            .max_decoding_message_size(MOST_MESSAGE_BYTES)
-            .max_encoding_message_size(MOST_MESSAGE_BYTES);
+        let client = StoreClient::new(channel.clone());
         let (state, session) = watch::channel(Session::Absent("not connected yet".to_owned()));
         let (end, ending) = mpsc::channel(1);
         let members = Arc::<Mutex<Members>>::default();
-        let membership = Membership {
-            target: target.clone(),
-            client: client.clone(),
-            state,
-            members: Arc::clone(&members),
-        };
+        let membership =
+            Membership { target: target.clone(), client, state, members: Arc::clone(&members) };
         tokio::spawn(membership.run(ending));
         let connection = Arc::new(Self {
             jitter: AtomicU64::new(target.process),
             target,
-            streams: Streams::new(client),
+            streams: Streams::new(channel),
             start: Instant::now(),
             session,
             members,
@@ -316,7 +311,9 @@ impl Connection {
             }),
             Err(Unmade(error)) => Err(error),
             Ok(answered) => {
-                if let (Ok(answer), Verb::Pull(_) | Verb::PullRows(_)) = (&answered, &call.verb) {
+                if let Ok(answer) = &answered
+                    && answer.reply.has_elements
+                {
                     self.keep_versions(&answer.reply.values);
                 }
                 answered
@@ -336,7 +333,10 @@ impl Connection {
 
     /// Adds to a push which versions of its keys this member has pulled last.
     fn add_versions(&self, verb: &mut Verb) {
-        let Verb::Push(push) = verb else { return };
+        let push = match verb {
+            Verb::Push(push) | Verb::PushPull(proto::PushPull { push: Some(push), .. }) => push,
+            _ => return,
+        };
         let pulled = self.pulled();
         for value in &mut push.values {
             value.version = pulled.by_key.get(&value.key).copied().unwrap_or_default();
@@ -536,7 +536,7 @@ fn has_not_connected(status: &Status) -> bool {
 /// Receives the reply to a call. The inner error is one of the store or of this machine.
 pub(super) async fn receive(
     backends: &Backends,
-    replies: &mut Streaming<proto::ReplyFrame>,
+    replies: &mut Incoming<proto::ReplyFrame>,
 ) -> Result<Result<Answer>, Status> {
     let ended = || Status::unavailable("the reply ended early");
     let first = replies.message().await?.ok_or_else(ended)?;

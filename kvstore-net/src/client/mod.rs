@@ -1,6 +1,7 @@
 //! [`NetStore`]: a store on servers that this process reaches over the network.
 
 pub(crate) mod connection;
+mod descriptions;
 mod failures;
 mod group;
 pub(crate) mod membership;

@@ -176,7 +176,7 @@ impl Servers {
         &self,
         (keys, values): (&[Key], &[Value]),
         orders: impl Fn(&[Key]) -> Result<Vec<u64>>,
-        push: impl Fn(&[Key], &[Value], Option<&mut Encoder>) -> Result<Vec<bool>>,
+        mut push: impl FnMut(&[Key], &[Value], Option<&mut Encoder>) -> Result<Vec<bool>>,
     ) -> Result<()> {
         let (mut keys, mut values) = (Cow::Borrowed(keys), Cow::Borrowed(values));
         loop {

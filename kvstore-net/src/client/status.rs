@@ -6,9 +6,9 @@ use kvstore_core::{Error, GroupMember, Result};
 use tonic::transport::Endpoint;
 
 use super::group::members_of;
+use super::streams;
 use crate::proto;
 use crate::proto::request::Verb;
-use crate::proto::store_client::StoreClient;
 use crate::runtime;
 
 /// The state of a server.
@@ -47,8 +47,8 @@ impl ServerStatus {
             };
             let frame = proto::RequestFrame { request: Some(request), data: bytes::Bytes::new() };
             let frames = tokio_stream::iter([frame]);
-            let replies = StoreClient::new(channel).call(frames).await;
-            let mut replies = replies.map_err(|status| lost(&address, status))?.into_inner();
+            let replies = streams::open(channel, frames).await;
+            let mut replies = replies.map_err(|status| lost(&address, status))?;
             let first = replies.message().await.map_err(|status| lost(&address, status))?;
             let status = first.and_then(|frame| frame.reply).and_then(|reply| reply.status);
             status.ok_or_else(|| lost(&address, "a reply without a status"))

@@ -13,6 +13,7 @@ use kvstore_core::{
 };
 
 use super::connection::{Answer, Call};
+use super::descriptions::Descriptions;
 use super::failures::{Failures, Recorded};
 use super::membership::Target;
 use super::options::NetStoreOptions;
@@ -38,6 +39,8 @@ pub struct NetStore {
     pub(super) servers: Arc<Servers>,
     /// The calls on several servers. `None` with one server.
     pub(super) sharded: Option<Sharded>,
+    /// What is known of the keys of one server.
+    descriptions: Descriptions,
     staleness: Option<u64>,
     /// The servers, if they are in this process.
     embedded: Vec<Arc<Server>>,
@@ -74,6 +77,7 @@ impl NetStore {
         Ok(Self {
             servers,
             sharded,
+            descriptions: Descriptions::default(),
             staleness: options.staleness,
             embedded: Vec::new(),
             failures: Failures::default(),
@@ -128,7 +132,67 @@ fn values_of(keys: &[Key], values: &[Value]) -> Result<(Vec<proto::Value>, Eleme
     Ok((fallible::try_collect(values)?, elements))
 }
 
+/// Appends the values of an answer.
+fn append_pulled(keys: &[Key], answer: Answer, pulled: &mut Vec<PulledValue>) -> Result<()> {
+    check_lengths("pulled values for keys", keys, &answer.values)?;
+    let values = answer.reply.values.iter().zip(answer.values);
+    let values =
+        values.map(|(head, value)| Ok(PulledValue { order: head.order, value: value.to_dense()? }));
+    pulled.extend(fallible::try_collect(values)?);
+    Ok(())
+}
+
 impl NetStore {
+    /// Pushes to the one server, with the verb that `verb` makes of the push, until the server has
+    /// taken it. Returns the answer, or `None` for an empty list.
+    fn push_as(
+        &self,
+        what: &str,
+        (keys, values): (&[Key], &[Value]),
+        priority: i32,
+        mut verb: impl FnMut(proto::Push) -> Result<Verb>,
+    ) -> Result<Option<Answer>> {
+        let orders = |keys: &[Key]| {
+            Ok(self.describe(keys)?.iter().map(|description| description.order).collect())
+        };
+        let mut taken = None;
+        self.servers.push((keys, values), orders, |keys, values, encoder| {
+            let compression = encoder.as_ref().map(|encoder| encoder.compression());
+            let (values, elements) = match encoder {
+                None => values_of(keys, values)?,
+                Some(encoder) => self.codes_of(keys, values, encoder)?,
+            };
+            let compression = compression.map(|found| compression_of(Some(found)));
+            let verb = verb(proto::Push { values, priority, compression })?;
+            let call = Call { elements, ..Call::write(verb, what.to_owned()) };
+            let answer = self.servers.call(call)?;
+            let is_pushed = !answer.is_out_of_date();
+            if !is_pushed {
+                self.descriptions.forget_all();
+            }
+            taken = Some(answer);
+            fallible::filled(is_pushed, keys.len())
+        })?;
+        Ok(taken)
+    }
+
+    /// Calls `prepare` with the descriptions of keys, which may be out of date, and returns them.
+    fn prepare(
+        &self,
+        keys: &[Key],
+        prepare: &mut dyn FnMut(&[Description]) -> Result<()>,
+    ) -> Result<Vec<Description>> {
+        if let Some(known) = self.descriptions.get(keys)
+            && prepare(&known).is_ok()
+        {
+            return Ok(known);
+        }
+        let newest = self.describe(keys)?;
+        prepare(&newest)?;
+        self.descriptions.put(keys, &newest)?;
+        Ok(newest)
+    }
+
     /// Returns the messages for values, with their codes.
     fn codes_of(
         &self,
@@ -193,23 +257,43 @@ impl KvStore for NetStore {
             return self.changing("push", || sharded.push(keys, values, priority));
         }
         let what = describe_call("push", keys);
+        let verb = |push| Ok(Verb::Push(push));
+        self.changing("push", || self.push_as(&what, (keys, values), priority, verb).map(drop))
+    }
+
+    fn pushpull_into(
+        &self,
+        (keys, values): (&[Key], &[Value]),
+        outs: &[Key],
+        priority: i32,
+        prepare: &mut dyn FnMut(&[Description]) -> Result<()>,
+        pulled: &mut Vec<PulledValue>,
+    ) -> Result<()> {
+        check_lengths("values for keys", keys, values)?;
+        fallible::reserve(pulled, outs.len())?;
+        if self.sharded.is_some() {
+            prepare(&self.describe(outs)?)?;
+            self.push(keys, values, priority)?;
+            return self.pull_into(outs, priority, pulled);
+        }
+        let what = describe_call("push and pull", keys);
+        let pull =
+            proto::Pull { keys: keys_of(outs), staleness: self.staleness, layouts: Vec::new() };
+        let both = |push| {
+            let expected = self.prepare(outs, prepare)?;
+            let expected = fallible::collect(expected.iter().map(|known| spec_of(&known.spec)))?;
+            let (push, pull) = (Some(push), Some(pull.clone()));
+            Ok(Verb::PushPull(proto::PushPull { push, pull, expected }))
+        };
+        let mut answer = None;
         self.changing("push", || {
-            let orders = |keys: &[Key]| {
-                Ok(self.describe(keys)?.iter().map(|description| description.order).collect())
-            };
-            self.servers.push((keys, values), orders, |keys, values, encoder| {
-                let compression = encoder.as_ref().map(|encoder| encoder.compression());
-                let (values, elements) = match encoder {
-                    None => values_of(keys, values)?,
-                    Some(encoder) => self.codes_of(keys, values, encoder)?,
-                };
-                let compression = compression.map(|found| compression_of(Some(found)));
-                let push = Verb::Push(proto::Push { values, priority, compression });
-                let call = Call { elements, ..Call::write(push, what.clone()) };
-                let is_pushed = !self.servers.call(call)?.is_out_of_date();
-                fallible::filled(is_pushed, keys.len())
-            })
-        })
+            answer = self.push_as(&what, (keys, values), priority, both)?;
+            Ok(())
+        })?;
+        match answer.filter(|answer| answer.reply.has_elements) {
+            Some(answer) => append_pulled(outs, answer, pulled),
+            None => self.pull_into(outs, priority, pulled),
+        }
     }
 
     fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()> {
@@ -218,13 +302,7 @@ impl KvStore for NetStore {
         }
         let (staleness, layouts) = (self.staleness, Vec::new());
         let pull = proto::Pull { keys: keys_of(keys), staleness, layouts };
-        let answer = self.read(Verb::Pull(pull), &describe_call("pull", keys))?;
-        check_lengths("pulled values for keys", keys, &answer.values)?;
-        let values = answer.reply.values.iter().zip(answer.values);
-        let values = values
-            .map(|(head, value)| Ok(PulledValue { order: head.order, value: value.to_dense()? }));
-        pulled.extend(fallible::try_collect(values)?);
-        Ok(())
+        append_pulled(keys, self.read(Verb::Pull(pull), &describe_call("pull", keys))?, pulled)
     }
 
     fn pull_rows(&self, keys: &[Key], ids: &[&[i64]], _priority: i32) -> Result<Vec<RowSparse>> {

@@ -3,17 +3,22 @@
 //! The first call on a stream sends headers, and both sides create tasks and buffers for it. Each
 //! later call is only a message in each direction.
 
+use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{Backends, Result};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::client::GrpcService;
+use tonic::codegen::http::header::{CONTENT_TYPE, TE};
+use tonic::codegen::http::{HeaderValue, Method, Request, StatusCode, Uri};
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status};
 
 use super::connection::{Answer, receive};
 use crate::proto;
-use crate::proto::store_client::StoreClient;
+use crate::wire::{CALL, Incoming, Outgoing};
 
 /// The most streams that are kept open without a call.
 const MOST_IDLE: usize = 16;
@@ -23,19 +28,41 @@ const MOST_WAITING: usize = 2;
 
 /// The streams of a connection.
 pub(super) struct Streams {
-    client: StoreClient<Channel>,
+    channel: Channel,
     /// The open streams without a call. The last one was used last.
     idle: Mutex<Vec<CallStream>>,
 }
 
 struct CallStream {
     requests: mpsc::Sender<proto::RequestFrame>,
-    replies: Streaming<proto::ReplyFrame>,
+    replies: Incoming<proto::ReplyFrame>,
+}
+
+/// Opens a stream of calls.
+pub(super) async fn open(
+    mut channel: Channel,
+    requests: impl Stream<Item = proto::RequestFrame> + Send + Unpin + 'static,
+) -> Result<Incoming<proto::ReplyFrame>, Status> {
+    let mut request = Request::new(Outgoing::request(requests.map(Ok)));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = Uri::from_static(CALL);
+    request.headers_mut().insert(CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);
+    request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    let failed = |error: tonic::transport::Error| Status::from_error(Box::new(error));
+    poll_fn(|context| channel.poll_ready(context)).await.map_err(failed)?;
+    let response = channel.call(request).await.map_err(failed)?;
+    match Status::from_header_map(response.headers()) {
+        Some(status) if status.code() != Code::Ok => Err(status),
+        _ if response.status() != StatusCode::OK => {
+            Err(Status::unavailable(format!("an answer of HTTP: {}", response.status())))
+        }
+        _ => Ok(Incoming::new(response.into_body())),
+    }
 }
 
 impl Streams {
-    pub(super) fn new(client: StoreClient<Channel>) -> Self {
-        Self { client, idle: Mutex::default() }
+    pub(super) fn new(channel: Channel) -> Self {
+        Self { channel, idle: Mutex::default() }
     }
 
     /// Sends a request and receives its reply. The inner error is one of the store or of this
@@ -77,7 +104,7 @@ impl Streams {
             // The channel is empty, so this does not wait.
             let _ = requests.try_send(first);
         }
-        let replies = self.client.clone().call(ReceiverStream::new(receiver)).await?.into_inner();
+        let replies = open(self.channel.clone(), ReceiverStream::new(receiver)).await?;
         Ok(CallStream { requests, replies })
     }
 }

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 9c0689d0
+// CRC-32 of the source: 1dbd4a8a
 /// Generated client implementations.
 pub mod store_client {
     #![allow(
@@ -113,30 +113,6 @@ pub mod store_client {
             let path = http::uri::PathAndQuery::from_static("/kvstore.v1.Store/Join");
             let mut req = request.into_streaming_request();
             req.extensions_mut().insert(GrpcMethod::new("kvstore.v1.Store", "Join"));
-            self.inner.streaming(req, path, codec).await
-        }
-        /// Makes calls, one after the other. The first frame of a call has the request, the first frame of
-        /// its reply the reply. `data` of all their frames, in order, are the elements of the values that
-        /// they describe.
-        pub async fn call(
-            &mut self,
-            request: impl tonic::IntoStreamingRequest<Message = super::RequestFrame>,
-        ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ReplyFrame>>,
-            tonic::Status,
-        > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/kvstore.v1.Store/Call");
-            let mut req = request.into_streaming_request();
-            req.extensions_mut().insert(GrpcMethod::new("kvstore.v1.Store", "Call"));
             self.inner.streaming(req, path, codec).await
         }
     }

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 9c0689d0
+// CRC-32 of the source: 1dbd4a8a
 /// Generated server implementations.
 pub mod store_server {
     #![allow(
@@ -26,19 +26,6 @@ pub mod store_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::MemberMessage>>,
         ) -> std::result::Result<tonic::Response<Self::JoinStream>, tonic::Status>;
-        /// Server streaming response type for the Call method.
-        type CallStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::ReplyFrame, tonic::Status>,
-            >
-            + std::marker::Send
-            + 'static;
-        /// Makes calls, one after the other. The first frame of a call has the request, the first frame of
-        /// its reply the reply. `data` of all their frames, in order, are the elements of the values that
-        /// they describe.
-        async fn call(
-            &self,
-            request: tonic::Request<tonic::Streaming<super::RequestFrame>>,
-        ) -> std::result::Result<tonic::Response<Self::CallStream>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct StoreServer<T> {
@@ -147,52 +134,6 @@ pub mod store_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = JoinSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.v1.Store/Call" => {
-                    #[allow(non_camel_case_types)]
-                    struct CallSvc<T: Store>(pub Arc<T>);
-                    impl<T: Store> tonic::server::StreamingService<super::RequestFrame>
-                    for CallSvc<T> {
-                        type Response = super::ReplyFrame;
-                        type ResponseStream = T::CallStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                tonic::Streaming<super::RequestFrame>,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Store>::call(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CallSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -28,16 +28,12 @@ use self::checkpoints::Checkpoints;
 use self::contents::Contents;
 use self::group::Group;
 use self::records::Holder;
-use self::service::Service;
-use crate::proto::store_server::StoreServer;
+use self::service::{Methods, Service};
 use crate::runtime;
 
 pub(crate) use self::checkpoints::file_name;
 pub(crate) use self::local_stores::store_in_this_process;
 pub(crate) use self::service::VERSION;
-
-/// The most bytes of a message: the keys and row indices of a call, and the data of one frame.
-pub(crate) const MOST_MESSAGE_BYTES: usize = 256 << 20;
 
 /// The windows of flow control. The default of 64 KiB would limit the rate to one window per round
 /// trip.
@@ -285,17 +281,13 @@ where
 {
     let group = Arc::clone(&service.group);
     let leases = tokio::spawn(async move { group.end_leases().await });
-    let store = StoreServer::new(service)
-        .max_decoding_message_size(MOST_MESSAGE_BYTES)
-        .max_encoding_message_size(MOST_MESSAGE_BYTES);
     let served = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_frame_size(FRAME)
-        .add_service(store)
-        .serve_with_incoming_shutdown(incoming, async move {
+        .serve_with_incoming_shutdown(Methods::new(service), incoming, async move {
             let _ = ending.wait_for(|end| *end).await;
         })
         .await;

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio_stream::Stream;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::service::Service;
 use super::verbs::Answer;
 use crate::proto;
-use crate::wire::Elements;
+use crate::wire::{Elements, Incoming};
 
-type Requests = Streaming<proto::RequestFrame>;
+type Requests = Incoming<proto::RequestFrame>;
 
 /// An answer with the stream of the call. `None` if there are no more calls.
 type Answered = Option<(Answer, Requests)>;

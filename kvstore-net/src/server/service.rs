@@ -1,9 +1,11 @@
 //! [`Service`]: the gRPC methods. It only moves messages; `group.rs` and `verbs.rs` decide.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kvstore_core::{
@@ -14,17 +16,22 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::codegen::http::header::CONTENT_TYPE;
+use tonic::codegen::{BoxFuture, http};
+use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Commands;
 use super::group::{Caller, Group, Running};
 use super::records::Holder;
 use super::replies::Replies;
-use super::verbs::{self, Answer, Payload};
+use super::verbs::{self, Answer, FollowingPull, Payload};
 use crate::proto::request::Verb;
+use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::{Joined, Role};
-use crate::wire::{Receiver, compression_of, failure_of, parse_keys};
+use crate::wire::{CALL, Incoming, Outgoing, Receiver, compression_of, failure_of, parse_keys};
 
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
@@ -53,12 +60,45 @@ pub(crate) struct Service {
     pub(crate) short: Arc<Semaphore>,
 }
 
+/// The services of a server: `tonic` serves members, and [`Replies`] serves calls.
+#[derive(Clone)]
+pub(crate) struct Methods {
+    service: Service,
+    members: StoreServer<Service>,
+}
+
+impl Methods {
+    pub(crate) fn new(service: Service) -> Self {
+        Self { members: StoreServer::new(service.clone()), service }
+    }
+}
+
+impl tonic::codegen::Service<http::Request<Body>> for Methods {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if request.uri().path() != CALL {
+            return self.members.call(request);
+        }
+        let requests = Incoming::new(request.into_body());
+        let replies = Outgoing::reply(Replies::new(self.service.clone(), requests));
+        let mut response = http::Response::new(replies);
+        response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+        Box::pin(async { Ok(response) })
+    }
+}
+
 type ServerValues<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl proto::store_server::Store for Service {
     type JoinStream = ServerValues<proto::ServerMessage>;
-    type CallStream = ServerValues<proto::ReplyFrame>;
 
     async fn join(
         &self,
@@ -85,13 +125,6 @@ impl proto::store_server::Store for Service {
         let _ = stream.send(server_message::Content::Joined(reply));
         tokio::spawn(stream.run(messages));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
-    }
-
-    async fn call(
-        &self,
-        request: Request<Streaming<proto::RequestFrame>>,
-    ) -> Result<Response<Self::CallStream>, Status> {
-        Ok(Response::new(Box::pin(Replies::new(self.clone(), request.into_inner()))))
     }
 }
 
@@ -147,7 +180,7 @@ impl Service {
         &self,
         mut request: proto::Request,
         first: &[u8],
-        frames: &mut Streaming<proto::RequestFrame>,
+        frames: &mut Incoming<proto::RequestFrame>,
     ) -> Result<Answer, Status> {
         let verb = request.verb.take();
         let verb = verb.ok_or_else(|| Status::unimplemented("a verb of a later version"))?;
@@ -164,6 +197,10 @@ impl Service {
             name: std::mem::take(&mut request.member),
             incarnation: request.incarnation,
             sequence: request.sequence,
+        };
+        let (verb, following) = match verbs::split(verb) {
+            Ok(split) => split,
+            Err(error) => return Ok(failed(&error)),
         };
         let role =
             self.group.authorise(&caller.name, caller.incarnation, request.answered_below)?;
@@ -188,7 +225,14 @@ impl Service {
         let service = self.clone();
         let made = tokio::spawn(async move {
             match service.group.begin(&caller, deadline).await? {
-                Ok(running) => Ok(service.write(running, &caller, verb, payload, deadline).await),
+                Ok(running) => {
+                    let write = (verb, payload, following.as_ref());
+                    let written = service.write(running, &caller, write, deadline).await;
+                    match following.filter(|_| written.reply.failure.is_none()) {
+                        Some(following) => Ok(service.follow(&caller, following, deadline).await),
+                        None => Ok(written),
+                    }
+                }
                 Err(failure) => {
                     let reply = proto::Reply { failure, ..proto::Reply::default() };
                     Ok(Answer { reply, ..Answer::default() })
@@ -204,7 +248,7 @@ impl Service {
         &self,
         verb: &Verb,
         first: &[u8],
-        frames: &mut Streaming<proto::RequestFrame>,
+        frames: &mut Incoming<proto::RequestFrame>,
     ) -> StoreResult<Result<Payload, Status>> {
         if let Some(num_bytes) = verbs::blob_in(verb) {
             let num_bytes = usize::try_from(num_bytes).unwrap_or(usize::MAX);
@@ -261,13 +305,19 @@ impl Service {
         Ok(answer)
     }
 
+    /// Pulls after a push. If that fails, the answer has no values, because the call has succeeded.
+    async fn follow(&self, caller: &Caller, following: FollowingPull, deadline: Instant) -> Answer {
+        let nothing = Payload::Values(Vec::new());
+        let pulled = self.read(caller, Verb::Pull(following.pull), nothing, deadline).await;
+        pulled.ok().filter(|answer| answer.reply.failure.is_none()).unwrap_or_default()
+    }
+
     /// Makes a call that changes the store or the group, and records its outcome.
     async fn write(
         &self,
         running: Running<'_>,
         caller: &Caller,
-        verb: Verb,
-        payload: Payload,
+        (verb, payload, following): (Verb, Payload, Option<&FollowingPull>),
         deadline: Instant,
     ) -> Answer {
         let (mut pushed, mut removed) = (Vec::new(), Vec::new());
@@ -287,7 +337,14 @@ impl Service {
                 }
                 let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
                 let is_short = self.holder.is_short(&verb, &payload);
-                let make = || with_staleness(staleness, || self.holder.make(verb, payload));
+                let store = self.holder.contents().store();
+                let make = || {
+                    if following.map_or(Ok(true), |following| following.is_as_expected(store))? {
+                        with_staleness(staleness, || self.holder.make(verb, payload))
+                    } else {
+                        Ok(Answer::out_of_date())
+                    }
+                };
                 self.run(is_short, &self.permits, make).await.and_then(|answer| {
                     pushed = keys?;
                     Ok(answer)

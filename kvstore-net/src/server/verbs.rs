@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use kvstore_core::{
     Backends, Compression, Error, Key, KvStore, OnExisting, Optimizer, OptimizerState, Result,
-    Value,
+    TensorSpec, Value, fallible,
 };
 
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::wire::{
-    Elements, failure_of, keys_of, parse_keys, sparse_indices, spec_of, to_compression, value_of,
+    Elements, failure_of, keys_of, parse_keys, parse_spec, sparse_indices, spec_of, to_compression,
+    value_of,
 };
 
 /// A reply with the elements of its values.
@@ -39,6 +40,35 @@ impl Answer {
 pub(crate) enum Payload {
     Values(Vec<Value>),
     Bytes(Vec<u8>),
+}
+
+/// The pull that follows a push in one call.
+#[derive(Debug)]
+pub(crate) struct FollowingPull {
+    pub(crate) pull: proto::Pull,
+    keys: Vec<Key>,
+    expected: Vec<TensorSpec>,
+}
+
+impl FollowingPull {
+    /// Returns whether the pulled values have the types that the caller expects.
+    ///
+    /// # Errors
+    /// - [`Error::KeyNotFound`] if a key is not initialised.
+    pub(crate) fn is_as_expected(&self, store: &dyn KvStore) -> Result<bool> {
+        let found = store.describe(&self.keys)?;
+        Ok(found.iter().map(|description| &description.spec).eq(&self.expected))
+    }
+}
+
+/// Separates the push and the pull of a call with both.
+pub(crate) fn split(verb: Verb) -> Result<(Verb, Option<FollowingPull>)> {
+    let Verb::PushPull(both) = verb else { return Ok((verb, None)) };
+    let pull = both.pull.unwrap_or_default();
+    let keys = parse_keys(&pull.keys)?;
+    let expected = fallible::try_collect(both.expected.iter().map(|spec| parse_spec(Some(spec))))?;
+    let following = FollowingPull { pull, keys, expected };
+    Ok((Verb::Push(both.push.unwrap_or_default()), Some(following)))
 }
 
 /// Returns the values whose elements a request contains.
@@ -73,6 +103,7 @@ pub(crate) fn changes(verb: &Verb) -> bool {
     match verb {
         Verb::Init(_)
         | Verb::Push(_)
+        | Verb::PushPull(_)
         | Verb::Remove(_)
         | Verb::ChangeSettings(_)
         | Verb::SetHyperParameters(_)
@@ -175,7 +206,8 @@ pub(crate) fn make(
             store.set_hyper_parameters(&parameters)?;
         }
         (
-            Verb::Barrier(_)
+            Verb::PushPull(_)
+            | Verb::Barrier(_)
             | Verb::Command(_)
             | Verb::Status(_)
             | Verb::Reserve(_)

@@ -12,7 +12,7 @@ use crate::client::connection::{Answer, Call, Connection};
 use crate::client::membership::Target;
 use crate::proto;
 use crate::proto::request::Verb;
-use crate::wire::{Elements, value_of};
+use crate::wire::{Elements, spec_of, value_of};
 
 /// A process that is a member.
 struct Worker {
@@ -90,16 +90,31 @@ impl Worker {
         }
     }
 
+    /// Pushes. Every second call also pulls.
     async fn push(&self) {
         let element = self.simulation.history().begin_push();
         let mut pushed = [0.0_f32; NUM_ELEMENTS];
         pushed[element] = 1.0;
         let pushed = Tensor::from_slice(backends(), Device::cpu(0), [NUM_ELEMENTS], &pushed);
+        let pushed = pushed.unwrap();
         let mut elements = Elements::default();
-        let value = value_of(&key(), &Value::Dense(pushed.unwrap()), &mut elements).unwrap();
-        let values = vec![value];
-        let push = Verb::Push(proto::Push { values, ..proto::Push::default() });
-        let _ = self.call(Kind::Push { element }, push, elements).await;
+        let value = value_of(&key(), &Value::Dense(pushed.clone()), &mut elements).unwrap();
+        let push = proto::Push { values: vec![value], ..proto::Push::default() };
+        let verb = if element % 2 == 1 {
+            let keys = vec![key().as_str().to_owned()];
+            let pull = Some(proto::Pull { keys, ..proto::Pull::default() });
+            let expected = vec![spec_of(pushed.spec())];
+            Verb::PushPull(proto::PushPull { push: Some(push), pull, expected })
+        } else {
+            Verb::Push(push)
+        };
+        let Ok(answer) = self.call(Kind::Push { element }, verb, elements).await else { return };
+        let Some(pulled) = answer.values.first() else { return };
+        let pulled: Vec<f32> = pulled.to_dense().unwrap().to_vec().unwrap();
+        if pulled[element] != 1.0 {
+            let text = format!("a call that pushed element {element} pulled {}", pulled[element]);
+            self.simulation.history().violate(text);
+        }
     }
 
     async fn pull(&self, staleness: Option<u64>) {

@@ -14,6 +14,9 @@ use crate::proto;
 /// The most bytes of data in a frame. Larger frames would delay other calls of the connection.
 const CHUNK: usize = 512 << 10;
 
+/// Shorter elements share a frame with others.
+const SHORT: usize = 16 << 10;
+
 /// The bytes of a tensor on the host. They keep the tensor alive.
 struct Content(Tensor);
 
@@ -45,7 +48,10 @@ impl Elements {
     /// Appends bytes.
     pub(crate) fn push_bytes(&mut self, bytes: Bytes) {
         self.num_bytes += bytes.len();
-        self.contents.push_back(bytes);
+        // An empty frame would end the data.
+        if !bytes.is_empty() {
+            self.contents.push_back(bytes);
+        }
     }
 
     /// Removes the data of the next frame: up to [`CHUNK`] bytes, or nothing at the end.
@@ -55,21 +61,20 @@ impl Elements {
         if first.len() > CHUNK {
             let rest = first.split_off(CHUNK);
             self.contents.push_front(rest);
-        } else if self.contents.front().is_some_and(|next| first.len() + next.len() <= CHUNK) {
-            // Many small values share a frame.
+        } else if first.len() <= SHORT && self.is_next_short() {
             let mut joined = Vec::with_capacity(self.num_bytes.min(CHUNK));
             joined.extend_from_slice(&first);
-            while let Some(next) = self.contents.front() {
-                if joined.len() + next.len() > CHUNK {
-                    break;
-                }
-                joined.extend_from_slice(next);
-                self.contents.pop_front();
+            while self.is_next_short() && joined.len() + SHORT <= CHUNK {
+                joined.extend_from_slice(&self.contents.pop_front().unwrap_or_default());
             }
             first = Bytes::from(joined);
         }
         self.num_bytes -= first.len();
         first
+    }
+
+    fn is_next_short(&self) -> bool {
+        self.contents.front().is_some_and(|next| next.len() <= SHORT)
     }
 }
 

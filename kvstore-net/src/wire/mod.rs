@@ -1,12 +1,14 @@
-//! Values, settings and errors as messages.
+//! Values, settings and errors as messages, and the messages of calls.
 
 mod elements;
 mod failures;
+mod frames;
 mod settings;
 mod values;
 
 pub(crate) use elements::{Elements, Receiver};
 pub(crate) use failures::{error_of, failure_of};
+pub(crate) use frames::{CALL, Incoming, Outgoing};
 pub(crate) use settings::{
     compression_of, hyper_parameters_of, settings_of, sparse_indices, to_compression,
 };

@@ -1,0 +1,514 @@
+//! [`Outgoing`] and [`Incoming`]: the gRPC messages of `Call`, without copies of their data.
+//!
+//! The codecs of `tonic` copy each message once when they send and once when they receive it. The
+//! messages of a call are mostly elements of values, so these bodies pass them on as they are.
+//! `Join` and all else of gRPC is done by `tonic`.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http_body::Body as _;
+use prost::Message;
+use tokio_stream::Stream;
+use tonic::body::Body;
+use tonic::codegen::http::HeaderMap;
+use tonic::{Code, Status};
+
+use crate::proto;
+
+/// The most bytes of the part of a message that is not data.
+const MOST_HEAD_BYTES: usize = 256 << 20;
+
+/// Shorter data are sent in one piece with the part before them.
+const SHORT_DATA: usize = 16 << 10;
+
+/// The keys of the two fields of a frame in the encoding of Protocol Buffers: its request or reply,
+/// and its data.
+const HEAD: u8 = 1 << 3 | LENGTH_DELIMITED;
+const DATA: u8 = 2 << 3 | LENGTH_DELIMITED;
+const LENGTH_DELIMITED: u8 = 2;
+
+/// The bytes before each message of gRPC: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// The path of `Call`.
+pub(crate) const CALL: &str = "/kvstore.v1.Store/Call";
+
+/// A message of `Call`.
+pub(crate) trait Frame {
+    type Head: Message + Default;
+
+    fn new(head: Option<Self::Head>, data: Bytes) -> Self;
+
+    fn into_parts(self) -> (Option<Self::Head>, Bytes);
+}
+
+impl Frame for proto::RequestFrame {
+    type Head = proto::Request;
+
+    fn new(request: Option<proto::Request>, data: Bytes) -> Self {
+        Self { request, data }
+    }
+
+    fn into_parts(self) -> (Option<proto::Request>, Bytes) {
+        (self.request, self.data)
+    }
+}
+
+impl Frame for proto::ReplyFrame {
+    type Head = proto::Reply;
+
+    fn new(reply: Option<proto::Reply>, data: Bytes) -> Self {
+        Self { reply, data }
+    }
+
+    fn into_parts(self) -> (Option<proto::Reply>, Bytes) {
+        (self.reply, self.data)
+    }
+}
+
+/// The body of a request or reply that sends a stream of frames. The status of the stream becomes
+/// the trailers, which end a reply. A request has none.
+pub(crate) struct Outgoing<S> {
+    frames: S,
+    /// Data that follow what has been sent.
+    data: Option<Bytes>,
+    is_reply: bool,
+}
+
+impl<S, F> Outgoing<S>
+where
+    S: Stream<Item = Result<F, Status>> + Send + Unpin + 'static,
+    F: Frame,
+{
+    pub(crate) fn request(frames: S) -> Body {
+        Body::new(Self { frames, data: None, is_reply: false })
+    }
+
+    pub(crate) fn reply(frames: S) -> Body {
+        Body::new(Self { frames, data: None, is_reply: true })
+    }
+
+    fn end(&mut self, status: Status) -> Option<Result<http_body::Frame<Bytes>, Status>> {
+        if !std::mem::take(&mut self.is_reply) {
+            return (status.code() != Code::Ok).then_some(Err(status));
+        }
+        let mut trailers = HeaderMap::new();
+        Some(status.add_header(&mut trailers).map(|()| http_body::Frame::trailers(trailers)))
+    }
+}
+
+impl<S, F> http_body::Body for Outgoing<S>
+where
+    S: Stream<Item = Result<F, Status>> + Send + Unpin + 'static,
+    F: Frame,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        if let Some(data) = this.data.take() {
+            return Poll::Ready(Some(Ok(http_body::Frame::data(data))));
+        }
+        let frame = match ready!(Pin::new(&mut this.frames).poll_next(context)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(status)) => return Poll::Ready(this.end(status)),
+            None => return Poll::Ready(this.end(Status::ok(""))),
+        };
+        Poll::Ready(Some(encode(frame).map(|(start, data)| {
+            this.data = data;
+            http_body::Frame::data(start)
+        })))
+    }
+}
+
+/// Returns a message: its start, and its data unless the start contains them.
+fn encode(frame: impl Frame) -> Result<(Bytes, Option<Bytes>), Status> {
+    let (head, data) = frame.into_parts();
+    let is_short = data.len() <= SHORT_DATA;
+    let head_len = head.as_ref().map_or(0, Message::encoded_len);
+    let mut start = BytesMut::with_capacity(32 + head_len + if is_short { data.len() } else { 0 });
+    start.put_bytes(0, PREFIX);
+    if let Some(head) = head {
+        start.put_u8(HEAD);
+        let fits = head.encode_length_delimited(&mut start);
+        fits.map_err(|error| Status::internal(error.to_string()))?;
+    }
+    if !data.is_empty() {
+        start.put_u8(DATA);
+        let fits = prost::encode_length_delimiter(data.len(), &mut start);
+        fits.map_err(|error| Status::internal(error.to_string()))?;
+    }
+    let len = u32::try_from(start.len() - PREFIX + data.len());
+    let len = len.map_err(|_| Status::internal("a message of more than 4 GiB"))?;
+    if let Some(place) = start.get_mut(1..PREFIX) {
+        place.copy_from_slice(&len.to_be_bytes());
+    }
+    if is_short {
+        start.put_slice(&data);
+        return Ok((start.freeze(), None));
+    }
+    Ok((start.freeze(), Some(data)))
+}
+
+/// The frames that a body receives. Long data arrive as several frames, in pieces as the connection
+/// delivers them.
+pub(crate) struct Incoming<F> {
+    body: Body,
+    /// What has been received but not read.
+    unread: Bytes,
+    at: Position,
+    frames: PhantomData<fn() -> F>,
+}
+
+/// The position of a reader in the messages.
+#[derive(Clone, Copy)]
+enum Position {
+    Between,
+    /// Before a field, with this number of bytes until the end of the message.
+    Field(usize),
+    /// In the data, with the numbers of bytes until their end and after it.
+    Data(usize, usize),
+}
+
+impl<F: Frame> Incoming<F> {
+    pub(crate) fn new(body: Body) -> Self {
+        Self { body, unread: Bytes::new(), at: Position::Between, frames: PhantomData }
+    }
+
+    /// Receives the next frame, or `None` at the end. After an error or an unfinished call, the
+    /// position is not known.
+    pub(crate) async fn message(&mut self) -> Result<Option<F>, Status> {
+        let mut head = None;
+        loop {
+            self.at = match self.at {
+                Position::Between => {
+                    if !self.fill().await? {
+                        return Ok(None);
+                    }
+                    let prefix: [u8; PREFIX] = self.array().await?;
+                    let [0, len @ ..] = prefix else {
+                        return Err(Status::unimplemented("a compressed message"));
+                    };
+                    Position::Field(usize_of(u64::from(u32::from_be_bytes(len))))
+                }
+                Position::Field(0) => {
+                    self.at = Position::Between;
+                    return Ok(Some(F::new(head, Bytes::new())));
+                }
+                Position::Field(left) => {
+                    let mut left = left;
+                    match self.varint(&mut left).await? {
+                        key if key == u64::from(HEAD) => {
+                            let len = self.len(&mut left).await?;
+                            head = Some(self.head(len).await?);
+                            Position::Field(left)
+                        }
+                        key if key == u64::from(DATA) => {
+                            let len = self.len(&mut left).await?;
+                            Position::Data(len, left)
+                        }
+                        key => {
+                            self.skip_field(key, &mut left).await?;
+                            Position::Field(left)
+                        }
+                    }
+                }
+                Position::Data(0, 0) => Position::Between,
+                Position::Data(0, left) => Position::Field(left),
+                Position::Data(len, left) => {
+                    let data = self.some(len).await?;
+                    self.at = Position::Data(len - data.len(), left);
+                    return Ok(Some(F::new(head, data)));
+                }
+            };
+        }
+    }
+
+    async fn head(&mut self, len: usize) -> Result<F::Head, Status> {
+        if len > MOST_HEAD_BYTES {
+            let text = format!("a message of {len} bytes: expected at most {MOST_HEAD_BYTES}");
+            return Err(Status::out_of_range(text));
+        }
+        let first = if len == 0 { Bytes::new() } else { self.some(len).await? };
+        let decoded = if first.len() == len {
+            F::Head::decode(first)
+        } else {
+            // Grows with what arrives, because a damaged length may be large.
+            let mut all = BytesMut::from(first);
+            while all.len() < len {
+                let more = self.some(len - all.len()).await?;
+                all.extend_from_slice(&more);
+            }
+            F::Head::decode(all)
+        };
+        decoded.map_err(|error| Status::internal(error.to_string()))
+    }
+
+    /// Skips a field that is not known.
+    async fn skip_field(&mut self, key: u64, left: &mut usize) -> Result<(), Status> {
+        let mut len = match key & 7 {
+            0 => return self.varint(left).await.map(drop),
+            1 => take(left, 8)?,
+            2 => self.len(left).await?,
+            5 => take(left, 4)?,
+            _ => return Err(damaged()),
+        };
+        while len > 0 {
+            len -= self.some(len).await?.len();
+        }
+        Ok(())
+    }
+
+    /// Reads the length of a field, and subtracts both from the bytes that are left.
+    async fn len(&mut self, left: &mut usize) -> Result<usize, Status> {
+        let len = usize_of(self.varint(left).await?);
+        take(left, len)
+    }
+
+    async fn varint(&mut self, left: &mut usize) -> Result<u64, Status> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            take(left, 1)?;
+            let [byte] = self.array().await?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(damaged())
+    }
+
+    async fn array<const N: usize>(&mut self) -> Result<[u8; N], Status> {
+        let mut array = [0; N];
+        for byte in &mut array {
+            if !self.fill().await? {
+                return Err(ended_early());
+            }
+            *byte = self.unread.get_u8();
+        }
+        Ok(array)
+    }
+
+    /// Reads at least one and at most `most` bytes.
+    async fn some(&mut self, most: usize) -> Result<Bytes, Status> {
+        if !self.fill().await? {
+            return Err(ended_early());
+        }
+        Ok(self.unread.split_to(most.min(self.unread.len())))
+    }
+
+    /// Receives data if all have been read. Returns whether there are any.
+    async fn fill(&mut self) -> Result<bool, Status> {
+        while self.unread.is_empty() {
+            let received = poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await;
+            let Some(frame) = received.transpose()? else { return Ok(false) };
+            match frame.into_data() {
+                Ok(data) => self.unread = data,
+                Err(frame) => {
+                    let trailers = frame.into_trailers().unwrap_or_default();
+                    match Status::from_header_map(&trailers) {
+                        Some(status) if status.code() != Code::Ok => return Err(status),
+                        _ => return Ok(false),
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Subtracts a length from the bytes that are left of a message, and returns it.
+fn take(left: &mut usize, len: usize) -> Result<usize, Status> {
+    *left = left.checked_sub(len).ok_or_else(damaged)?;
+    Ok(len)
+}
+
+fn usize_of(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn damaged() -> Status {
+    Status::internal("a damaged message")
+}
+
+fn ended_early() -> Status {
+    Status::unavailable("the stream ended early")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_macros, reason = "tests")]
+
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::proto::request::Verb;
+
+    /// A body that delivers these pieces.
+    struct Pieces(VecDeque<Bytes>);
+
+    impl http_body::Body for Pieces {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+            Poll::Ready(self.0.pop_front().map(|piece| Ok(http_body::Frame::data(piece))))
+        }
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().build().unwrap()
+    }
+
+    /// Returns the requests and the data that arrive if the bytes are delivered in pieces.
+    fn received(bytes: &Bytes, piece: usize) -> Result<Vec<(proto::Request, Vec<u8>)>, Status> {
+        let mut pieces = VecDeque::new();
+        let mut rest = bytes.clone();
+        while !rest.is_empty() {
+            pieces.push_back(rest.split_to(piece.min(rest.len())));
+        }
+        let mut incoming = Incoming::<proto::RequestFrame>::new(Body::new(Pieces(pieces)));
+        let mut found: Vec<(proto::Request, Vec<u8>)> = Vec::new();
+        runtime().block_on(async {
+            while let Some(frame) = incoming.message().await? {
+                found.extend(frame.request.map(|request| (request, Vec::new())));
+                if let Some((_, data)) = found.last_mut() {
+                    data.extend(frame.data);
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    /// Returns the bytes of a body.
+    fn sent(frames: Vec<proto::RequestFrame>) -> Bytes {
+        let frames = tokio_stream::iter(frames.into_iter().map(Ok));
+        let mut body = Outgoing::request(frames);
+        let mut sent = BytesMut::new();
+        runtime().block_on(async {
+            while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+            {
+                sent.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            }
+        });
+        sent.freeze()
+    }
+
+    /// Returns the messages as `prost` writes them, each after its prefix.
+    fn by_prost(messages: &[impl Message]) -> Bytes {
+        let mut all = BytesMut::new();
+        for message in messages {
+            all.put_u8(0);
+            all.put_u32(u32::try_from(message.encoded_len()).unwrap());
+            message.encode(&mut all).unwrap();
+        }
+        all.freeze()
+    }
+
+    /// Calls, each with its data in several frames.
+    fn calls() -> impl Strategy<Value = Vec<(proto::Request, Vec<Vec<u8>>)>> {
+        let request = (".{0,20}", any::<u64>(), prop::collection::vec(".{0,8}", 0..4));
+        let request = request.prop_map(|(member, incarnation, keys)| {
+            let pull = Verb::Pull(proto::Pull { keys, ..proto::Pull::default() });
+            proto::Request { member, incarnation, verb: Some(pull), ..proto::Request::default() }
+        });
+        let len = prop_oneof![0..40_usize, SHORT_DATA - 2..SHORT_DATA + 3];
+        let data = (len, any::<u8>()).prop_map(|(len, byte)| vec![byte; len]);
+        prop::collection::vec((request, prop::collection::vec(data, 0..4)), 0..4)
+    }
+
+    fn frames_of(calls: &[(proto::Request, Vec<Vec<u8>>)]) -> Vec<proto::RequestFrame> {
+        let frames = calls.iter().flat_map(|(request, data)| {
+            let mut data = data.iter().map(|data| Bytes::copy_from_slice(data));
+            let first = data.next().unwrap_or_default();
+            let first = proto::RequestFrame { request: Some(request.clone()), data: first };
+            let rest = data.map(|data| proto::RequestFrame { request: None, data });
+            std::iter::once(first).chain(rest)
+        });
+        frames.collect()
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_those_of_prost(calls in calls(), piece in 1..70_usize) {
+            let frames = frames_of(&calls);
+            let bytes = by_prost(&frames);
+            prop_assert_eq!(&sent(frames), &bytes);
+            let expected: Vec<_> =
+                calls.into_iter().map(|(request, data)| (request, data.concat())).collect();
+            prop_assert_eq!(received(&bytes, piece).unwrap(), expected);
+        }
+
+        #[test]
+        fn damaged_frames_do_no_harm(
+            calls in calls(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+            cut in any::<prop::sample::Index>(), piece in 1..70_usize,
+        ) {
+            let mut bytes = Vec::from(by_prost(&frames_of(&calls)));
+            prop_assume!(!bytes.is_empty());
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes.truncate(cut.index(bytes.len()) + 1);
+            // Either is right, as long as it neither panics nor waits.
+            let _ = received(&Bytes::from(bytes), piece);
+        }
+    }
+
+    #[test]
+    fn fields_of_later_versions_are_skipped() {
+        #[derive(Clone, PartialEq, Message)]
+        struct Later {
+            #[prost(uint64, tag = "3")]
+            number: u64,
+            #[prost(fixed32, tag = "4")]
+            short: u32,
+            #[prost(fixed64, tag = "5")]
+            long: u64,
+            #[prost(string, tag = "6")]
+            text: String,
+        }
+        let request = proto::Request { member: "one".to_owned(), ..proto::Request::default() };
+        let known =
+            proto::RequestFrame { request: Some(request.clone()), data: Bytes::from("data") };
+        let later = Later { number: 1 << 40, short: 5, long: 6, text: "later".to_owned() };
+        let mut both = Vec::new();
+        later.encode(&mut both).unwrap();
+        known.encode(&mut both).unwrap();
+        later.encode(&mut both).unwrap();
+        let mut bytes = vec![0];
+        bytes.extend(u32::try_from(both.len()).unwrap().to_be_bytes());
+        bytes.extend(both);
+        let bytes = Bytes::from(bytes);
+        for piece in 1..bytes.len() {
+            let found = received(&bytes, piece).unwrap();
+            assert_eq!(found, [(request.clone(), b"data".to_vec())]);
+        }
+    }
+
+    #[test]
+    fn a_cut_message_is_an_error() {
+        let frame = proto::RequestFrame {
+            request: Some(proto::Request::default()),
+            data: Bytes::from("data"),
+        };
+        let bytes = by_prost(&[frame]);
+        for len in 1..bytes.len() {
+            let error = received(&bytes.slice(..len), 3);
+            // A cut between frames cannot be seen. Here, there is only one.
+            assert!(error.is_err(), "{len} bytes: {error:?}");
+        }
+    }
+}
