@@ -10,8 +10,9 @@
 mod network;
 
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,20 @@ fn a_bounded_pull_waits_for_the_slowest_worker() {
 }
 
 #[test]
+fn a_push_takes_effect_while_its_bounded_pull_waits() {
+    let server = server();
+    let fast = connect(&options(&server).name("fast").staleness(0));
+    let slow = connect(&options(&server).name("slow"));
+    fast.init(&[key("w")], &[value(0.0)]).unwrap();
+    thread::scope(|scope| {
+        let both = scope.spawn(|| pushpull(&fast, 1.0, &mut |_| Ok(())).unwrap());
+        eventually("the push takes effect", || number(&slow, "w") == 1.0);
+        slow.push(&[key("w")], &[value(5.0)], 0).unwrap();
+        assert_eq!(both.join().unwrap(), [5.0; 2]);
+    });
+}
+
+#[test]
 fn a_bounded_pull_reports_for_whom_it_waits() {
     let server = server();
     let fast = connect(&options(&server).name("fast").staleness(0).timeout(SHORT));
@@ -135,6 +150,28 @@ fn commands_reach_the_server() {
     }));
     store.send_command_to_servers(7, "decay").unwrap();
     assert_eq!(*seen.lock().unwrap(), [(7, "decay".to_owned())]);
+}
+
+#[test]
+fn calls_at_the_same_time_use_several_connections() {
+    for number in [1, 3] {
+        let server = server();
+        let proxy = Proxy::new(server.address());
+        // Each command waits for the others, so all of them need a stream.
+        let all = Arc::new(Barrier::new(4));
+        server.on_command(Arc::new(move |_, _| {
+            all.wait();
+            Ok(())
+        }));
+        let options = NetStoreOptions::new(proxy.address.to_string()).timeout(LONG);
+        let store = connect(&options.connections(NonZeroUsize::new(number).unwrap()));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| store.send_command_to_servers(0, "").unwrap());
+            }
+        });
+        assert_eq!(proxy.num_open(), number);
+    }
 }
 
 #[test]
@@ -265,14 +302,14 @@ fn a_push_counts_once_although_replies_are_lost() {
     optimizer.set("learning_rate", 1.0).unwrap();
     optimizer.set("wd", 0.0).unwrap();
     store.set_optimizer(optimizer).unwrap();
-    for round in 0..100_usize {
+    for round in 0..100_u16 {
         // Somewhere in the next replies.
-        proxy.limit.store(1 + (round * 37) % 500, Ordering::SeqCst);
+        proxy.limit.store(1 + usize::from(round) * 37 % 500, Ordering::SeqCst);
         if round % 2 == 0 {
             store.push(&[key("w")], &[value(-1.0)], 0).unwrap();
         } else {
             let pulled = pushpull(&store, -1.0, &mut |_| Ok(())).unwrap();
-            assert_eq!(pulled, [(round + 1) as f32; 2]);
+            assert_eq!(pulled, [f32::from(round + 1); 2]);
         }
     }
     proxy.limit.store(0, Ordering::SeqCst);

@@ -31,14 +31,14 @@ pub(super) fn binary<T: Lanes>(
             // Checks every divisor before the first write, so that a failed call changes nothing.
             reject_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
             let zip = zip_of::<T::Compute>(op, reversed);
-            workers.for_each_piece(Pair { lhs, rhs }, &|pair| T::zip(pair.lhs, pair.rhs, &*zip));
+            workers.for_each_piece(Pair { lhs, rhs }, |pair| T::zip(pair.lhs, pair.rhs, &*zip));
         }
         Operand::Scalar(number) => {
             let number: T = Scalar::to_element(number);
             let divisors = if reversed { lhs.src() } else { std::slice::from_ref(&number) };
             reject_zero_divisor::<T>(workers, op, divisors)?;
             let map = map_with(op, number.widened(), reversed);
-            workers.for_each_piece(lhs, &|piece| T::map(piece, &*map));
+            workers.for_each_piece(lhs, |piece| T::map(piece, &*map));
         }
     }
     Ok(())
@@ -48,7 +48,7 @@ pub(super) fn binary<T: Lanes>(
 pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>) -> Result<()> {
     let operand = InOutSlice::<T>::open(operand)?;
     let map = map_of::<T::Compute>(op);
-    workers.for_each_piece(operand, &|piece| T::map(piece, &*map));
+    workers.for_each_piece(operand, |piece| T::map(piece, &*map));
     Ok(())
 }
 
@@ -62,7 +62,7 @@ pub(super) fn clip<T: Lanes>(
     let (low, high): (T, T) = (low.to_element(), high.to_element());
     let (low, high) = (low.widened(), high.widened());
     let map = map_clip(low, high);
-    workers.for_each_piece(InOutSlice::<T>::open(operand)?, &|piece| T::map(piece, &*map));
+    workers.for_each_piece(InOutSlice::<T>::open(operand)?, |piece| T::map(piece, &*map));
     Ok(())
 }
 
@@ -102,21 +102,21 @@ fn for_each_pair<C: Copy>(elements: InOutSlice<'_, C>, others: &[C], f: impl Fn(
 // same compute type share it. Loops capture numbers by value. With a reference, the compiler could
 // not rule out that a write changes the number, and would not vectorise the loop.
 
-fn map_of<C: Arithmetic>(op: UnaryOp) -> Box<Map<C>> {
-    with_unary!(op, C, f => Box::new(move |elements| for_each(elements, f)))
+fn map_of<C: Arithmetic>(op: UnaryOp) -> Box<dyn Map<C>> {
+    with_unary!(op, C, f => Box::new(move |elements: InOutSlice<'_, C>| for_each(elements, f)))
 }
 
-fn map_with<C: Arithmetic>(op: BinaryOp, number: C, reversed: bool) -> Box<Map<C>> {
+fn map_with<C: Arithmetic>(op: BinaryOp, number: C, reversed: bool) -> Box<dyn Map<C>> {
     with_binary!(op, C, f => if reversed {
-        Box::new(move |elements| for_each(elements, move |x| f(number, x)))
+        Box::new(move |elements: InOutSlice<'_, C>| for_each(elements, move |x| f(number, x)))
     } else {
-        Box::new(move |elements| for_each(elements, move |x| f(x, number)))
+        Box::new(move |elements: InOutSlice<'_, C>| for_each(elements, move |x| f(x, number)))
     })
 }
 
-fn map_clip<C: Arithmetic>(low: C, high: C) -> Box<Map<C>> {
+fn map_clip<C: Arithmetic>(low: C, high: C) -> Box<dyn Map<C>> {
     // Both comparisons are false for NaN, so NaN stays NaN.
-    Box::new(move |elements| {
+    Box::new(move |elements: InOutSlice<'_, C>| {
         for_each(elements, move |x| {
             let x = if low > x { low } else { x };
             if high < x { high } else { x }
@@ -124,11 +124,15 @@ fn map_clip<C: Arithmetic>(low: C, high: C) -> Box<Map<C>> {
     })
 }
 
-fn zip_of<C: Arithmetic>(op: BinaryOp, reversed: bool) -> Box<Zip<C>> {
+fn zip_of<C: Arithmetic>(op: BinaryOp, reversed: bool) -> Box<dyn Zip<C>> {
     with_binary!(op, C, f => if reversed {
-        Box::new(move |elements, others| for_each_pair(elements, others, |x, y| f(y, x)))
+        Box::new(move |elements: InOutSlice<'_, C>, others: &[C]| {
+            for_each_pair(elements, others, |x, y| f(y, x));
+        })
     } else {
-        Box::new(move |elements, others| for_each_pair(elements, others, f))
+        Box::new(move |elements: InOutSlice<'_, C>, others: &[C]| {
+            for_each_pair(elements, others, f);
+        })
     })
 }
 
@@ -138,7 +142,7 @@ pub(super) fn fill_by_index<T: Element>(
     dst: &mut [T],
     element: impl Fn(u64) -> T + Sync,
 ) {
-    workers.for_each_piece(IndexedSlice { dst, start: 0 }, &|piece| {
+    workers.for_each_piece(IndexedSlice { dst, start: 0 }, |piece| {
         for (index, dst) in (piece.start as u64..).zip(piece.dst) {
             *dst = element(index);
         }
@@ -157,7 +161,7 @@ pub(super) fn expand<T: Element>(
     else {
         return dst.copy_from_slice(src);
     };
-    workers.for_each_piece(IndexedSlice { dst, start: 0 }, &|piece| {
+    workers.for_each_piece(IndexedSlice { dst, start: 0 }, |piece| {
         let (mut index, mut rest) = (piece.start, piece.dst);
         // Writes one run along the last axis at a time: a copy of a run of `src`, or one repeated
         // element. A piece may begin and end within a run.
@@ -208,7 +212,7 @@ impl<T: Element> Split for IndexedSlice<'_, T> {
 pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &mut [D]) {
     // Baseline processors convert to 64-bit integers one by one, so `truncate` would be no faster.
     let to_integers = S::DTYPE.is_float() && !D::DTYPE.is_float() && size_of::<D>() <= 4;
-    workers.for_each_piece(Conversion { src, dst }, &|piece| {
+    workers.for_each_piece(Conversion { src, dst }, |piece| {
         if to_integers {
             return truncate(piece.src, piece.dst);
         }
@@ -220,12 +224,12 @@ pub(super) fn cast<S: Element, D: Element>(workers: &Workers, src: &[S], dst: &m
 
 /// Converts `f32` to half precision.
 pub(super) fn narrow<D: Half>(workers: &Workers, src: &[f32], dst: &mut [D]) {
-    workers.for_each_piece(Conversion { src, dst }, &|piece| half::narrow(piece.src, piece.dst));
+    workers.for_each_piece(Conversion { src, dst }, |piece| half::narrow(piece.src, piece.dst));
 }
 
 /// Converts half precision to `f32`.
 pub(super) fn widen<S: Half>(workers: &Workers, src: &[S], dst: &mut [f32]) {
-    workers.for_each_piece(Conversion { src, dst }, &|piece| half::widen(piece.src, piece.dst));
+    workers.for_each_piece(Conversion { src, dst }, |piece| half::widen(piece.src, piece.dst));
 }
 
 /// Converts floats to integers, 64 at a time. Uses the fast conversion if all 64 are short, as is
@@ -254,7 +258,7 @@ fn reject_zero_divisor<T: Lanes>(workers: &Workers, op: BinaryOp, divisors: &[T]
         return Ok(());
     }
     let found = AtomicBool::new(false);
-    workers.for_each_piece(divisors, &|piece| {
+    workers.for_each_piece(divisors, |piece| {
         if piece.contains(&T::default()) {
             found.store(true, Relaxed);
         }

@@ -7,10 +7,30 @@ use super::sum::BLOCK;
 use super::threads::Split;
 use crate::types::{full_types, half_types, integer_types};
 
+// These traits have one method, `dyn Fn` has three. There are a thousand loops, and each method of
+// each loop is an address that the system writes when it loads the library.
+
 /// The loop of an operation with one operand. It is compiled once per compute type.
-pub(super) type Map<C> = dyn Fn(InOutSlice<'_, C>) + Sync;
+pub(super) trait Map<C>: Sync {
+    fn run(&self, elements: InOutSlice<'_, C>);
+}
+
+impl<C, F: Fn(InOutSlice<'_, C>) + Sync> Map<C> for F {
+    fn run(&self, elements: InOutSlice<'_, C>) {
+        self(elements);
+    }
+}
+
 /// The loop of an operation with two operands of the same length.
-pub(super) type Zip<C> = dyn Fn(InOutSlice<'_, C>, &[C]) + Sync;
+pub(super) trait Zip<C>: Sync {
+    fn run(&self, elements: InOutSlice<'_, C>, others: &[C]);
+}
+
+impl<C, F: Fn(InOutSlice<'_, C>, &[C]) + Sync> Zip<C> for F {
+    fn run(&self, elements: InOutSlice<'_, C>, others: &[C]) {
+        self(elements, others);
+    }
+}
 
 /// Element types with a compute type: their own, or `f32` for half precision. Half precision is
 /// converted in blocks, and each result is rounded once.
@@ -21,10 +41,10 @@ pub(super) trait Lanes: Ordered {
     fn widened(self) -> Self::Compute;
 
     /// Calls `map` on all elements, in blocks for half precision.
-    fn map(elements: InOutSlice<'_, Self>, map: &Map<Self::Compute>);
+    fn map(elements: InOutSlice<'_, Self>, map: &dyn Map<Self::Compute>);
 
     /// Calls `zip` on all elements and the same number of `others`, in blocks for half precision.
-    fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &Zip<Self::Compute>);
+    fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &dyn Zip<Self::Compute>);
 }
 
 macro_rules! native_lanes {
@@ -36,12 +56,12 @@ macro_rules! native_lanes {
                 self
             }
 
-            fn map(elements: InOutSlice<'_, Self>, map: &Map<Self>) {
-                map(elements);
+            fn map(elements: InOutSlice<'_, Self>, map: &dyn Map<Self>) {
+                map.run(elements);
             }
 
-            fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &Zip<Self>) {
-                zip(elements, others);
+            fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &dyn Zip<Self>) {
+                zip.run(elements, others);
             }
         })+
     };
@@ -56,19 +76,19 @@ macro_rules! half_lanes {
                 self.to_f32()
             }
 
-            fn map(mut elements: InOutSlice<'_, Self>, map: &Map<f32>) {
+            fn map(mut elements: InOutSlice<'_, Self>, map: &dyn Map<f32>) {
                 let mut wide = [0.0; BLOCK];
                 let len = elements.len();
                 for start in (0..len).step_by(BLOCK) {
                     let block = elements.block(start, len.min(start + BLOCK));
                     let wide = wide.get_mut(..block.len()).unwrap_or_default();
                     widen(block, wide);
-                    map(InOutSlice::InPlace(wide));
+                    map.run(InOutSlice::InPlace(wide));
                     narrow(wide, block);
                 }
             }
 
-            fn zip(mut elements: InOutSlice<'_, Self>, others: &[Self], zip: &Zip<f32>) {
+            fn zip(mut elements: InOutSlice<'_, Self>, others: &[Self], zip: &dyn Zip<f32>) {
                 let (mut wide, mut wide_others) = ([0.0; BLOCK], [0.0; BLOCK]);
                 let len = elements.len();
                 for (start, others) in (0..len).step_by(BLOCK).zip(others.chunks(BLOCK)) {
@@ -77,7 +97,7 @@ macro_rules! half_lanes {
                     let wide_others = wide_others.get_mut(..others.len()).unwrap_or_default();
                     widen(block, wide);
                     widen(others, wide_others);
-                    zip(InOutSlice::InPlace(wide), wide_others);
+                    zip.run(InOutSlice::InPlace(wide), wide_others);
                     narrow(wide, block);
                 }
             }

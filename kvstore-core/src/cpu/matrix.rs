@@ -40,7 +40,7 @@ pub(super) fn product<T: Element + LinalgScalar>(
     let num_columns = columns_per_check(k);
     // The other threads may compute all the blocks. Then this is the only check.
     check()?;
-    workers.for_each_piece(Product { lhs, dst, work }, &|piece| {
+    workers.for_each_piece(Product { lhs, dst, work }, |piece| {
         let Product { lhs, mut dst, .. } = piece;
         let lhs_blocks = lhs.axis_chunks_iter(::ndarray::Axis(0), ROWS);
         let dst_blocks = dst.axis_chunks_iter_mut(::ndarray::Axis(0), ROWS);

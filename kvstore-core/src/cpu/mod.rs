@@ -149,7 +149,7 @@ impl Backend for CpuBackend {
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()> {
         with_element!(dtype, T => {
             let value: T = value.to_element();
-            self.workers.for_each_piece(elements_mut::<T>(dst)?, &|piece| piece.fill(value));
+            self.workers.for_each_piece(elements_mut::<T>(dst)?, |piece| piece.fill(value));
         });
         Ok(())
     }

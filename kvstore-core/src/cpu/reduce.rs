@@ -64,7 +64,7 @@ fn fold<T: Element, R: Copy + Send + Sync>(
     step: impl Fn(R, T) -> R + Sync,
 ) -> Result<Vec<R>> {
     let mut folded = fallible::filled(start, elements.len().div_ceil(BLOCK))?;
-    workers.for_each_piece(Blocks { elements, folded: &mut folded }, &|piece| {
+    workers.for_each_piece(Blocks { elements, folded: &mut folded }, |piece| {
         for (block, folded) in piece.elements.chunks(BLOCK).zip(piece.folded) {
             *folded = block.iter().fold(start, |folded, &element| step(folded, element));
         }

@@ -155,14 +155,18 @@ impl Job {
         assert!(self.0.status.success(), "{}", self.text());
     }
 
+    /// Returns the line that reports a hang of `MPI_Finalize`, if this MPI may hang there.
+    pub(crate) fn hang(&self, mpi: &Mpi) -> Option<String> {
+        const HANGS: &str = "MPI_Finalize does not return";
+        let text = self.text();
+        let hang = text.lines().find(|line| mpi.may_hang && line.contains(HANGS));
+        hang.map(str::to_owned)
+    }
+
     /// Like [`Job::succeeds`], for ranks that have called [`end`]. MPICH 4.0.2 over TCP sometimes
     /// hangs there. Such a hang does not affect the results of the program, so it is ignored.
     pub(crate) fn succeeds_but_for_its_end(&self, mpi: &Mpi, num_ranks: usize) {
-        const HANGS: &str = "MPI_Finalize does not return";
-        let text = self.text();
-        let Some(reason) = text.lines().find(|line| mpi.may_hang && line.contains(HANGS)) else {
-            return self.succeeds(num_ranks);
-        };
+        let Some(reason) = self.hang(mpi) else { return self.succeeds(num_ranks) };
         // Do not print the complete output, because its `test result:` lines would be counted.
         println!("`{}`: {reason}", mpi.command);
         self.ranks_are_done(num_ranks);

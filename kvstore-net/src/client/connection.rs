@@ -120,8 +120,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Returns whether the server has not made the call, because what this member knows of the store
-    /// is out of date.
+    /// Returns whether the server has not made the call, because what this member knows is out of
+    /// date.
     pub(super) fn is_out_of_date(&self) -> bool {
         self.reply.failure.as_ref().is_some_and(|failure| failure.out_of_date)
     }
@@ -143,13 +143,15 @@ enum Attempt {
 impl Connection {
     /// Connects to a server and joins its group.
     pub(super) async fn open(target: Target) -> Result<Arc<Self>> {
-        let channel = endpoint(&target)?.connect_lazy();
-        Self::join(target, channel).await
+        let endpoint = endpoint(&target)?;
+        let channels = (0..target.connections.get()).map(|_| endpoint.connect_lazy()).collect();
+        Self::join(target, channels).await
     }
 
-    /// Joins the group of a server.
-    pub(crate) async fn join(target: Target, channel: Channel) -> Result<Arc<Self>> {
-        let client = StoreClient::new(channel.clone());
+    /// Joins the group of a server, through the first channel.
+    pub(crate) async fn join(target: Target, channels: Vec<Channel>) -> Result<Arc<Self>> {
+        let none = || Error::Internal("a member without a connection".to_owned());
+        let client = StoreClient::new(channels.first().cloned().ok_or_else(none)?);
         let (state, session) = watch::channel(Session::Absent("not connected yet".to_owned()));
         let (end, ending) = mpsc::channel(1);
         let members = Arc::<Mutex<Members>>::default();
@@ -159,7 +161,7 @@ impl Connection {
         let connection = Arc::new(Self {
             jitter: AtomicU64::new(target.process),
             target,
-            streams: Streams::new(channel),
+            streams: Streams::new(channels),
             start: Instant::now(),
             session,
             members,
@@ -333,9 +335,9 @@ impl Connection {
 
     /// Adds to a push which versions of its keys this member has pulled last.
     fn add_versions(&self, verb: &mut Verb) {
-        let push = match verb {
-            Verb::Push(push) | Verb::PushPull(proto::PushPull { push: Some(push), .. }) => push,
-            _ => return,
+        let (Verb::Push(push) | Verb::PushPull(proto::PushPull { push: Some(push), .. })) = verb
+        else {
+            return;
         };
         let pulled = self.pulled();
         for value in &mut push.values {

@@ -27,7 +27,10 @@ impl Descriptions {
         Ok(())
     }
 
-    pub(super) fn forget_all(&self) {
-        self.known().clear();
+    pub(super) fn forget(&self, keys: &[Key]) {
+        let mut known = self.known();
+        for key in keys {
+            known.remove(key);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! [`Membership`]: keeps this process a member of the group of a server.
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Target {
     pub(crate) process: u64,
     pub(crate) is_reader: bool,
     pub(crate) timeout: Duration,
+    /// The number of connections for calls.
+    pub(crate) connections: NonZeroUsize,
 }
 
 /// The state of the membership.

@@ -71,6 +71,7 @@ impl NetStore {
             process,
             is_reader: options.role == Role::Reader,
             timeout: options.timeout,
+            connections: options.connections,
         });
         let servers = Arc::new(Servers::connect(backends, targets.collect())?);
         let sharded = (servers.len() > 1).then(|| Sharded::new(Arc::clone(&servers), options));
@@ -144,7 +145,7 @@ fn append_pulled(keys: &[Key], answer: Answer, pulled: &mut Vec<PulledValue>) ->
 
 impl NetStore {
     /// Pushes to the one server, with the verb that `verb` makes of the push, until the server has
-    /// taken it. Returns the answer, or `None` for an empty list.
+    /// taken it. Returns the answer.
     fn push_as(
         &self,
         what: &str,
@@ -167,9 +168,6 @@ impl NetStore {
             let call = Call { elements, ..Call::write(verb, what.to_owned()) };
             let answer = self.servers.call(call)?;
             let is_pushed = !answer.is_out_of_date();
-            if !is_pushed {
-                self.descriptions.forget_all();
-            }
             taken = Some(answer);
             fallible::filled(is_pushed, keys.len())
         })?;
@@ -247,6 +245,7 @@ impl KvStore for NetStore {
         }
         if existing == OnExisting::Replace {
             self.servers.residuals().remove(keys);
+            self.descriptions.forget(keys);
         }
         Ok(())
     }
@@ -271,15 +270,28 @@ impl KvStore for NetStore {
     ) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         fallible::reserve(pulled, outs.len())?;
-        if self.sharded.is_some() {
+        // A pull that waits for other workers must not keep the push open. Their pushes may wait
+        // for the residuals of this one.
+        let is_one_call = self.sharded.is_none()
+            && self.staleness.is_none()
+            && !keys.is_empty()
+            && self.servers.compression()?.is_none();
+        if !is_one_call {
             prepare(&self.describe(outs)?)?;
             self.push(keys, values, priority)?;
             return self.pull_into(outs, priority, pulled);
         }
         let what = describe_call("push and pull", keys);
-        let pull =
-            proto::Pull { keys: keys_of(outs), staleness: self.staleness, layouts: Vec::new() };
-        let both = |push| {
+        let pull = proto::Pull { keys: keys_of(outs), ..proto::Pull::default() };
+        let mut is_repeated = false;
+        let both = |push: proto::Push| {
+            if std::mem::replace(&mut is_repeated, true) {
+                self.descriptions.forget(outs);
+            }
+            if push.compression.is_some() {
+                // Another worker has turned it on.
+                return Ok(Verb::Push(push));
+            }
             let expected = self.prepare(outs, prepare)?;
             let expected = fallible::collect(expected.iter().map(|known| spec_of(&known.spec)))?;
             let (push, pull) = (Some(push), Some(pull.clone()));
@@ -343,6 +355,7 @@ impl KvStore for NetStore {
             self.write(removed, Elements::default(), describe_call("remove", keys))?;
         }
         self.servers.residuals().remove(keys);
+        self.descriptions.forget(keys);
         Ok(())
     }
 

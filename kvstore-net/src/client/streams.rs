@@ -1,9 +1,10 @@
-//! [`Streams`]: the streams of a connection, each for one call at a time.
+//! [`Streams`]: the streams to a server, each for one call at a time.
 //!
 //! The first call on a stream sends headers, and both sides create tasks and buffers for it. Each
 //! later call is only a message in each direction.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{Backends, Result};
@@ -26,11 +27,25 @@ const MOST_IDLE: usize = 16;
 /// The most frames of a request that wait for the connection.
 const MOST_WAITING: usize = 2;
 
-/// The streams of a connection.
-pub(super) struct Streams {
+/// The streams to a server.
+pub(super) struct Streams(Vec<ChannelStreams>);
+
+/// The streams of one connection.
+struct ChannelStreams {
     channel: Channel,
+    /// The number of calls that run.
+    num_running: AtomicUsize,
     /// The open streams without a call. The last one was used last.
     idle: Mutex<Vec<CallStream>>,
+}
+
+/// A call that runs until this is dropped.
+struct Running<'a>(&'a ChannelStreams);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.num_running.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct CallStream {
@@ -56,37 +71,49 @@ pub(super) async fn open(
         _ if response.status() != StatusCode::OK => {
             Err(Status::unavailable(format!("an answer of HTTP: {}", response.status())))
         }
-        _ => Ok(Incoming::new(response.into_body())),
+        _ => Ok(Incoming::replies(response.into_body())),
     }
 }
 
 impl Streams {
-    pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, idle: Mutex::default() }
+    pub(super) fn new(channels: Vec<Channel>) -> Self {
+        let streams = |channel| ChannelStreams {
+            channel,
+            num_running: AtomicUsize::new(0),
+            idle: Mutex::default(),
+        };
+        Self(channels.into_iter().map(streams).collect())
     }
 
-    /// Sends a request and receives its reply. The inner error is one of the store or of this
-    /// machine.
+    /// Sends a request and receives its reply, on the connection with the fewest calls. The inner
+    /// error is one of the store or of this machine.
     pub(super) async fn call(
         &self,
         backends: &Backends,
         mut frames: impl Iterator<Item = proto::RequestFrame>,
     ) -> Result<Result<Answer>, Status> {
-        let mut stream = match self.take_idle() {
+        let num_running = |streams: &&ChannelStreams| streams.num_running.load(Ordering::Relaxed);
+        let streams = self.0.iter().min_by_key(num_running);
+        let streams = streams.ok_or_else(|| Status::internal("no connection"))?;
+        streams.num_running.fetch_add(1, Ordering::Relaxed);
+        let _running = Running(streams);
+        let mut stream = match streams.take_idle() {
             Some(stream) => stream,
-            None => self.open(frames.next()).await?,
+            None => streams.open(frames.next()).await?,
         };
         let (has_sent, answer) = stream.exchange(backends, frames).await?;
         // After an error, the rest of a request or reply may still be on the way.
         if has_sent && answer.is_ok() {
-            let mut idle = self.idle();
+            let mut idle = streams.idle();
             if idle.len() < MOST_IDLE {
                 idle.push(stream);
             }
         }
         Ok(answer)
     }
+}
 
+impl ChannelStreams {
     fn idle(&self) -> MutexGuard<'_, Vec<CallStream>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

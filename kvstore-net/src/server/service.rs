@@ -86,7 +86,7 @@ impl tonic::codegen::Service<http::Request<Body>> for Methods {
         if request.uri().path() != CALL {
             return self.members.call(request);
         }
-        let requests = Incoming::new(request.into_body());
+        let requests = Incoming::requests(request.into_body());
         let replies = Outgoing::reply(Replies::new(self.service.clone(), requests));
         let mut response = http::Response::new(replies);
         response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);

@@ -1,5 +1,6 @@
 //! The processes of the workers: random calls of the real client.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,9 +60,10 @@ async fn join(simulation: &Arc<Simulation>, slot: usize, random: &mut Random) ->
             process,
             is_reader: false,
             timeout: simulation.schedule.timeout,
+            connections: NonZeroUsize::MIN,
         };
         let channel = network::channel(&target, simulation.schedule.keep_alive);
-        match Connection::join(target, channel).await {
+        match Connection::join(target, vec![channel]).await {
             Ok(connection) => {
                 return Some(Worker { simulation: Arc::clone(simulation), process, connection });
             }

@@ -162,6 +162,8 @@ fn encode(frame: impl Frame) -> Result<(Bytes, Option<Bytes>), Status> {
 /// delivers them.
 pub(crate) struct Incoming<F> {
     body: Body,
+    /// Whether these are replies, which end with a status.
+    are_replies: bool,
     /// What has been received but not read.
     unread: Bytes,
     at: Position,
@@ -172,15 +174,29 @@ pub(crate) struct Incoming<F> {
 #[derive(Clone, Copy)]
 enum Position {
     Between,
-    /// Before a field, with this number of bytes until the end of the message.
-    Field(usize),
+    /// Before a field, with the number of bytes until the end of the message, and whether a frame
+    /// of this message has been returned.
+    Field(usize, bool),
     /// In the data, with the numbers of bytes until their end and after it.
     Data(usize, usize),
 }
 
+impl Incoming<proto::RequestFrame> {
+    pub(crate) fn requests(body: Body) -> Self {
+        Self::new(body, false)
+    }
+}
+
+impl Incoming<proto::ReplyFrame> {
+    pub(crate) fn replies(body: Body) -> Self {
+        Self::new(body, true)
+    }
+}
+
 impl<F: Frame> Incoming<F> {
-    pub(crate) fn new(body: Body) -> Self {
-        Self { body, unread: Bytes::new(), at: Position::Between, frames: PhantomData }
+    fn new(body: Body, are_replies: bool) -> Self {
+        let (unread, at) = (Bytes::new(), Position::Between);
+        Self { body, are_replies, unread, at, frames: PhantomData }
     }
 
     /// Receives the next frame, or `None` at the end. After an error or an unfinished call, the
@@ -195,37 +211,42 @@ impl<F: Frame> Incoming<F> {
                     }
                     let prefix: [u8; PREFIX] = self.array().await?;
                     let [0, len @ ..] = prefix else {
-                        return Err(Status::unimplemented("a compressed message"));
+                        let text = "a compressed message";
+                        return Err(if self.are_replies {
+                            Status::internal(text)
+                        } else {
+                            Status::unimplemented(text)
+                        });
                     };
-                    Position::Field(usize_of(u64::from(u32::from_be_bytes(len))))
+                    Position::Field(usize_of(u64::from(u32::from_be_bytes(len))), false)
                 }
-                Position::Field(0) => {
+                Position::Field(0, true) => Position::Between,
+                Position::Field(0, false) => {
                     self.at = Position::Between;
                     return Ok(Some(F::new(head, Bytes::new())));
                 }
-                Position::Field(left) => {
-                    let mut left = left;
-                    match self.varint(&mut left).await? {
-                        key if key == u64::from(HEAD) => {
-                            let len = self.len(&mut left).await?;
-                            head = Some(self.head(len).await?);
-                            Position::Field(left)
-                        }
-                        key if key == u64::from(DATA) => {
-                            let len = self.len(&mut left).await?;
-                            Position::Data(len, left)
-                        }
-                        key => {
-                            self.skip_field(key, &mut left).await?;
-                            Position::Field(left)
-                        }
+                Position::Field(mut left, is_returned) => match self.varint(&mut left).await? {
+                    key if key == u64::from(HEAD) && !is_returned => {
+                        let len = self.len(&mut left).await?;
+                        head = Some(self.head(len).await?);
+                        Position::Field(left, false)
                     }
-                }
-                Position::Data(0, 0) => Position::Between,
-                Position::Data(0, left) => Position::Field(left),
+                    key if key == u64::from(HEAD) => return Err(damaged()),
+                    key if key == u64::from(DATA) => match self.len(&mut left).await? {
+                        0 => Position::Field(left, is_returned),
+                        len => Position::Data(len, left),
+                    },
+                    key => {
+                        self.skip_field(key, &mut left).await?;
+                        Position::Field(left, is_returned)
+                    }
+                },
                 Position::Data(len, left) => {
                     let data = self.some(len).await?;
-                    self.at = Position::Data(len - data.len(), left);
+                    self.at = match len - data.len() {
+                        0 => Position::Field(left, true),
+                        rest => Position::Data(rest, left),
+                    };
                     return Ok(Some(F::new(head, data)));
                 }
             };
@@ -312,13 +333,14 @@ impl<F: Frame> Incoming<F> {
             let Some(frame) = received.transpose()? else { return Ok(false) };
             match frame.into_data() {
                 Ok(data) => self.unread = data,
-                Err(frame) => {
+                Err(frame) if self.are_replies => {
                     let trailers = frame.into_trailers().unwrap_or_default();
                     match Status::from_header_map(&trailers) {
                         Some(status) if status.code() != Code::Ok => return Err(status),
                         _ => return Ok(false),
                     }
                 }
+                Err(_) => return Ok(false),
             }
         }
         Ok(true)
@@ -345,7 +367,12 @@ fn ended_early() -> Status {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::disallowed_macros, reason = "tests")]
+    #![allow(
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        reason = "a test may abort without memory"
+    )]
+    #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
     use std::collections::VecDeque;
 
@@ -380,7 +407,7 @@ mod tests {
         while !rest.is_empty() {
             pieces.push_back(rest.split_to(piece.min(rest.len())));
         }
-        let mut incoming = Incoming::<proto::RequestFrame>::new(Body::new(Pieces(pieces)));
+        let mut incoming = Incoming::requests(Body::new(Pieces(pieces)));
         let mut found: Vec<(proto::Request, Vec<u8>)> = Vec::new();
         runtime().block_on(async {
             while let Some(frame) = incoming.message().await? {
@@ -496,6 +523,28 @@ mod tests {
             let found = received(&bytes, piece).unwrap();
             assert_eq!(found, [(request.clone(), b"data".to_vec())]);
         }
+        // The fields after the data are no frame.
+        let mut incoming = Incoming::requests(Body::new(Pieces(VecDeque::from([bytes]))));
+        runtime().block_on(async {
+            assert_eq!(incoming.message().await.unwrap(), Some(known));
+            assert_eq!(incoming.message().await.unwrap(), None);
+        });
+    }
+
+    #[test]
+    fn empty_data_end_a_message() {
+        let frame = proto::RequestFrame {
+            request: Some(proto::Request { incarnation: 5, ..proto::Request::default() }),
+            data: Bytes::new(),
+        };
+        let mut bytes = Vec::from(by_prost(std::slice::from_ref(&frame)));
+        bytes[PREFIX - 1] += 2;
+        bytes.extend([DATA, 0]);
+        let mut incoming = Incoming::requests(Body::new(Pieces(VecDeque::from([bytes.into()]))));
+        runtime().block_on(async {
+            assert_eq!(incoming.message().await.unwrap(), Some(frame));
+            assert_eq!(incoming.message().await.unwrap(), None);
+        });
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Proxy {
         proxy
     }
 
+    /// Returns the number of connections that have been accepted and not cut.
+    pub(crate) fn num_open(&self) -> usize {
+        self.open.lock().unwrap().len() / 2
+    }
+
     /// Closes all connections.
     pub(crate) fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 #[cfg(not(miri))]
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::shared_task::SharedTask;
+use super::shared_task::{SharedTask, Task};
 use crate::process::OwnedByProcess;
 
 /// The threads besides the calling thread.
@@ -32,21 +32,20 @@ impl Pool {
         self.threads.get().map_or(0, Threads::number)
     }
 
-    /// Calls `take_part` in this thread and in up to `num_helpers` pool threads until it returns
-    /// `false`. `take_part` does one piece of work, and returns `false` if no piece is left.
+    /// Does the pieces of a task in this thread and in up to `num_helpers` pool threads.
     ///
     /// The pool threads join as soon as no other call uses them. At the end, this waits only for
     /// threads that are doing a piece.
-    pub(super) fn share(&self, num_helpers: usize, take_part: &(dyn Fn() -> bool + Sync)) {
+    pub(super) fn share(&self, num_helpers: usize, task: &dyn Task) {
         let mut held = None;
-        SharedTask::share(take_part, |shared| {
+        SharedTask::share(task, |shared| {
             loop {
                 if held.is_none() {
                     let taken = self.try_take();
                     let spawn = |threads: &Threads| threads.spawn_helpers(num_helpers, shared);
                     held = taken.map(|hold| (hold, self.threads.get().map(spawn)));
                 }
-                if !take_part() {
+                if !task.do_piece() {
                     return;
                 }
             }

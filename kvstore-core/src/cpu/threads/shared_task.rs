@@ -13,8 +13,17 @@ use std::mem::transmute;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Does one piece of the work. Returns `false` if no piece is left.
-type Task<'a> = dyn Fn() -> bool + Sync + 'a;
+/// Work in pieces. Has one method, unlike `dyn Fn`, for the reason in `lanes.rs`.
+pub(super) trait Task: Sync {
+    /// Does one piece of the work. Returns `false` if no piece is left.
+    fn do_piece(&self) -> bool;
+}
+
+impl<F: Fn() -> bool + Sync> Task for F {
+    fn do_piece(&self) -> bool {
+        self()
+    }
+}
 
 /// How often the owner checks whether all helpers have left before it sleeps. The checks take about
 /// ten microseconds. A piece of work takes about thirty.
@@ -33,7 +42,7 @@ pub(super) struct SharedTask {
 #[derive(Default)]
 struct State {
     /// `None` after the end. The reference is valid while this is `Some` or `num_inside` is not 0.
-    task: Option<&'static Task<'static>>,
+    task: Option<&'static dyn Task>,
     /// The number of helpers that run the task.
     num_inside: usize,
     /// The first panic of a helper.
@@ -52,13 +61,13 @@ impl SharedTask {
     /// # Panics
     /// - If the owner panics.
     /// - If the task panics in any thread.
-    pub(super) fn share(task: &Task<'_>, owner: impl FnOnce(&Arc<Self>)) {
+    pub(super) fn share(task: &dyn Task, owner: impl FnOnce(&Arc<Self>)) {
         // SAFETY: The reference does not outlive the borrow.
         // - Only `join` uses the reference, and only between `enter` and `leave`.
         // - `End` is dropped before this function returns or unwinds, so before the borrow ends.
         // - The drop of `End` removes the task, so that no helper enters, and waits until every
         //   helper has left.
-        let task = unsafe { transmute::<&Task<'_>, &'static Task<'static>>(task) };
+        let task = unsafe { transmute::<&dyn Task, &'static dyn Task>(task) };
         let state = State { task: Some(task), ..State::default() };
         let shared = Arc::new(Self { state: Mutex::new(state), helper_left: Condvar::new() });
         let end = End(&shared);
@@ -73,13 +82,13 @@ impl SharedTask {
     /// Runs the task until no piece is left. Does nothing if the task has ended.
     pub(super) fn join(&self) {
         if let Some(task) = self.enter() {
-            let result = catch_unwind(AssertUnwindSafe(|| while task() {}));
+            let result = catch_unwind(AssertUnwindSafe(|| while task.do_piece() {}));
             self.leave(result.err());
         }
     }
 
     /// Returns the task, and counts the thread as a helper. `None` if the task has ended.
-    fn enter(&self) -> Option<&'static Task<'static>> {
+    fn enter(&self) -> Option<&'static dyn Task> {
         let mut state = self.lock();
         state.num_inside += usize::from(state.task.is_some());
         state.task

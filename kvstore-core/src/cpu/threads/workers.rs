@@ -39,6 +39,17 @@ pub(in crate::cpu) trait Job: Send {
     fn run(piece: Self::Piece<'_>) -> Result<()>;
 }
 
+/// Does a piece of work. Has one method, unlike `dyn Fn`, for the reason in `lanes.rs`.
+trait Kernel<W>: Sync {
+    fn run(&self, piece: W);
+}
+
+impl<W, F: Fn(W) + Sync> Kernel<W> for F {
+    fn run(&self, piece: W) {
+        self(piece);
+    }
+}
+
 /// The calling thread and a pool of others.
 #[derive(Debug)]
 pub(in crate::cpu) struct Workers {
@@ -60,15 +71,19 @@ impl Workers {
     // helpers is limited to one per grain of work.
 
     /// Splits `work` into pieces and calls `kernel` on each.
-    pub(in crate::cpu) fn for_each_piece<W: Split>(&self, work: W, kernel: &(dyn Fn(W) + Sync)) {
+    pub(in crate::cpu) fn for_each_piece<W: Split>(&self, work: W, kernel: impl Fn(W) + Sync) {
+        self.run_on_pieces(work, &kernel);
+    }
+
+    fn run_on_pieces<W: Split>(&self, work: W, kernel: &dyn Kernel<W>) {
         let num_elements = work.len();
         let Some(others) = self.others_for(num_elements) else {
-            return kernel(work);
+            return kernel.run(work);
         };
         let rest = Mutex::new(Some(work));
         let threads = self.num_threads();
         others.share(num_elements / GRAIN, &|| {
-            next(&rest, |rest| take_piece(rest, threads)).map(kernel).is_some()
+            next(&rest, |rest| take_piece(rest, threads)).map(|piece| kernel.run(piece)).is_some()
         });
     }
 
@@ -99,7 +114,7 @@ impl Workers {
 
     /// Copies `src` to `dst`. Both have the same length.
     pub(in crate::cpu) fn copy(&self, dst: &mut [u8], src: &[u8]) {
-        self.for_each_piece(Copy { dst, src }, &|piece| piece.dst.copy_from_slice(piece.src));
+        self.for_each_piece(Copy { dst, src }, |piece| piece.dst.copy_from_slice(piece.src));
     }
 
     /// Returns the pool if `num_elements` are worth waking it, and this thread may wait.
@@ -237,7 +252,7 @@ mod tests {
             let workers = Workers::new(threads);
             for len in [0, 1, GRAIN, GRAIN + 1, 2 * GRAIN, 100 * GRAIN + 7] {
                 let mut elements = vec![0u8; len];
-                workers.for_each_piece(&mut elements[..], &|piece| {
+                workers.for_each_piece(&mut elements[..], |piece| {
                     assert!(threads == 1 || len == 0 || piece.len() < len || len <= GRAIN);
                     for element in piece {
                         *element += 1;
@@ -329,11 +344,11 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut elements = vec![0; 3 * GRAIN];
-                workers.for_each_piece(&mut elements[..], &work_until_the_other_ends);
+                workers.for_each_piece(&mut elements[..], work_until_the_other_ends);
             });
             entered.wait();
             let mut elements = vec![0; 3 * GRAIN];
-            workers.for_each_piece(&mut elements[..], &|piece| piece.fill(1));
+            workers.for_each_piece(&mut elements[..], |piece| piece.fill(1));
             other_ended.store(true, Ordering::Relaxed);
             assert!(elements.iter().all(|&element| element == 1));
         });
