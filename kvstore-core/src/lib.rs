@@ -37,6 +37,7 @@ pub mod optimizer;
 pub mod process;
 mod rows;
 mod rule;
+mod staleness;
 mod store;
 mod tensor;
 mod types;
@@ -52,12 +53,13 @@ pub use ndarray::{ArrayList, NDArray};
 pub use noise::Distribution;
 pub use optimizer::{LrScheduler, Optimizer, OptimizerState, StepUnit, Warmup};
 pub use rows::{RowSparse, Value, check_ids};
+pub use staleness::{push_staleness, with_staleness};
 #[doc(hidden)]
 pub use store::scratch;
 pub use store::{
     BlockSums, CompleteSums, Description, GroupMember, KeyStats, KvStore, LocalStore, OnExisting,
     OnMembers, PulledValue, Snapshot, Updater, WorkerGroup, check_clip, check_clipped_dtype,
-    check_compressed, push_staleness, with_staleness,
+    check_compressed,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

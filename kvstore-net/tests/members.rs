@@ -50,6 +50,25 @@ fn members_share_a_store_and_have_ranks() {
     assert_eq!(error.code(), ErrorCode::Closed, "{}", error.chain());
 }
 
+/// MXNet 1.9.1 gave 15 for this program of `dist_async`.
+#[test]
+fn two_workers_get_the_recorded_value() {
+    let server = server();
+    let stores = [1.0, 2.0].map(|pushed| (connect(&options(&server)), pushed));
+    stores[0].0.init(&[key("4")], &[value(0.0)]).unwrap();
+    stores[0].0.set_optimizer(Optimizer::new("test").unwrap()).unwrap();
+    thread::scope(|scope| {
+        for (store, pushed) in &stores {
+            scope.spawn(move || {
+                for _ in 0..5 {
+                    store.push(&[key("4")], &[value(*pushed)], 0).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(stores.each_ref().map(|(store, _)| number(store, "4")), [15.0; 2]);
+}
+
 #[test]
 fn a_second_live_member_of_a_name_is_rejected() {
     let server = server();
@@ -481,6 +500,29 @@ fn updaters_see_how_stale_a_push_is() {
     let expected = [Some(0), Some(0), Some(0), Some(3), Some(0), None, Some(0)];
     assert_eq!(*seen.lock().unwrap(), expected);
     assert_eq!(push_staleness(&key("w")), None);
+}
+
+#[test]
+fn optimizers_take_smaller_steps_for_stale_pushes() {
+    let server = server();
+    let (fast, slow) = (connect(&options(&server)), connect(&options(&server)));
+    fast.init(&[key("w")], &[value(0.0)]).unwrap();
+    let options = [("learning_rate", 1.0), ("wd", 0.0), ("staleness_power", 2.0)];
+    let options = options.map(|(name, value)| (name.to_owned(), value));
+    fast.set_optimizer(Optimizer::from_options("sgd", &options).unwrap()).unwrap();
+    let push = |store: &NetStore| store.push(&[key("w")], &[value(-1.0)], 0).unwrap();
+    number(&slow, "w");
+    for _ in 0..3 {
+        number(&fast, "w");
+        push(&fast);
+    }
+    push(&slow);
+    assert_eq!(number(&slow, "w"), 3.0 + 1.0 / 16.0);
+    push(&slow);
+    assert_eq!(number(&slow, "w"), 4.0 + 1.0 / 16.0);
+    fast.set_hyper_parameters(&[("staleness_power", 0.0)]).unwrap();
+    push(&fast);
+    assert_eq!(number(&slow, "w"), 5.0 + 1.0 / 16.0);
 }
 
 #[test]

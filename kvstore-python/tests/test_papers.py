@@ -114,7 +114,7 @@ def numbers(seed: int) -> Any:
 def hyper_parameters(name: str, options: dict[str, float]) -> dict[str, float]:
     """Returns the hyper-parameters of the algorithm."""
     values = mx.optimizer.create(name, **options).hyper_parameters
-    others = {"rescale_grad", "clip_gradient", "begin_num_update"}
+    others = {"rescale_grad", "clip_gradient", "begin_num_update", "staleness_power"}
     return {name: value for name, value in values.items() if name not in others}
 
 

@@ -161,6 +161,7 @@ impl Naive {
             ("rescale_grad", 1.0),
             ("clip_gradient", 0.0),
             ("begin_num_update", 0.0),
+            ("staleness_power", 0.0),
         ];
         Self { name, parameters: common.into_iter().chain(own).collect() }
     }

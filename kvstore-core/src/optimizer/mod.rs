@@ -24,6 +24,7 @@ pub(crate) use state::{Outline, Pending};
 use crate::fallible;
 use crate::rows::RowPlan;
 use crate::rule::{KeyUpdate, LAZY_UPDATE};
+use crate::staleness::push_staleness;
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result};
 
@@ -62,6 +63,8 @@ pub enum StepUnit {
 /// - `rescale_grad`: a factor on the gradient
 /// - `clip_gradient`: a bound on each element of the rescaled gradient, or 0 for none
 /// - `begin_num_update`: the update count that keys start with
+/// - `staleness_power`: in a store on servers, a push that is `staleness` pushes behind has the
+///   learning rate divided by `(1 + staleness)^staleness_power`
 ///
 /// `sgd`, `adam`, `adagrad`, `ftrl` and `groupadagrad` also have `lazy_update`, 1 by default. With
 /// 1, a row-sparse gradient changes only its own rows of weight and state. With 0, and with every
@@ -379,21 +382,30 @@ impl Optimizer {
     /// Returns the rule for update number `num_updates` of a key, counted from 1.
     ///
     /// `momentum_product` is a number that belongs to the key. Pass 1 for the first update. Some
-    /// optimizers change it.
+    /// optimizers change it. Inside a push on a server, the rule depends on
+    /// [`push_staleness`](crate::push_staleness) of the key.
     #[allow(clippy::cast_possible_truncation, reason = "an integer of at most 53 bits")]
     #[allow(clippy::cast_sign_loss, reason = "and at least 0")]
+    #[allow(clippy::cast_precision_loss, reason = "a staleness is far below 2^53")]
     pub fn rule(&self, key: &Key, num_updates: u64, momentum_product: &mut f64) -> UpdateRule {
-        let [learning_rate, weight_decay, rescale, clip, begin] = self.common;
+        let [learning_rate, weight_decay, rescale, clip, begin, staleness_power] = self.common;
         let count = begin as u64 + num_updates;
         let scheduled = match &self.scheduler {
             Some(scheduler) => scheduler.learning_rate(learning_rate, count),
             None => learning_rate,
         };
         let factor = |factors: &BTreeMap<Key, f64>| factors.get(key).copied().unwrap_or(1.0);
+        let mut learning_rate = scheduled * factor(&self.lr_multipliers);
+        if staleness_power > 0.0
+            && let Some(staleness) = push_staleness(key)
+        {
+            // Zhang et al., "Staleness-aware async-SGD for distributed deep learning", 2016.
+            learning_rate /= libm::pow(1.0 + staleness as f64, staleness_power);
+        }
         (self.definition.rule)(&mut KeyUpdate {
             key,
             count,
-            learning_rate: scheduled * factor(&self.lr_multipliers),
+            learning_rate,
             weight_decay: weight_decay * factor(&self.wd_multipliers),
             rescale,
             clip: if clip == 0.0 { f64::INFINITY } else { clip },

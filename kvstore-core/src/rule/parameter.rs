@@ -91,7 +91,7 @@ impl Parameter {
 }
 
 /// The hyper-parameters of every optimizer. A definition sets the defaults of the first two.
-pub const COMMON: [Parameter; 5] = [
+pub const COMMON: [Parameter; 6] = [
     Parameter::new(
         "learning_rate",
         0.0,
@@ -107,6 +107,12 @@ pub const COMMON: [Parameter; 5] = [
         "Bound on each element of the rescaled gradient; 0 for none",
     ),
     Parameter::new("begin_num_update", 0.0, Domain::Count, "Update count that keys start with"),
+    Parameter::new(
+        "staleness_power",
+        0.0,
+        Domain::NonNegative,
+        "Power of `1 + staleness` that divides the learning rate in stores on servers",
+    ),
 ];
 
 /// Whether a row-sparse gradient changes only its own rows. In `MXNet` 1.9, `sgd` and `adam` have

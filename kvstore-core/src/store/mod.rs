@@ -30,7 +30,7 @@ use crate::types::{Error, Key, Result};
 pub use local::LocalStore;
 pub use snapshot::Snapshot;
 pub use types::{Description, KeyStats, OnExisting, PulledValue};
-pub use updater::{Updater, push_staleness, with_staleness};
+pub use updater::Updater;
 
 pub use norms::{BlockSums, CompleteSums, check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};

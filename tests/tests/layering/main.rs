@@ -24,6 +24,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "fallible",
             "process",
             "noise",
+            "staleness",
             "norm",
             "codec",
             "rule",

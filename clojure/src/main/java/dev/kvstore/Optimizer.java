@@ -19,8 +19,8 @@ import java.util.function.LongConsumer;
  * }</pre>
  *
  * <p>Every optimizer has {@code learning_rate}, {@code wd} (weight decay), {@code rescale_grad},
- * {@code clip_gradient} and {@code begin_num_update}. The documentation of each factory method
- * lists the others.
+ * {@code clip_gradient}, {@code begin_num_update} and {@code staleness_power}. The documentation of
+ * each factory method lists the others.
  *
  * <p>In the formulas {@code w} is the weight, {@code lr} the learning rate, {@code rescale} is
  * {@code rescale_grad}, and {@code clip} clamps every element to the range from

@@ -87,6 +87,18 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
+     * {@return this optimizer with another {@code staleness_power}} Power of {@code 1 + staleness}
+     * that divides the learning rate in stores on servers.
+     *
+     * @param value a number of at least 0
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
+     *     hyper-parameter, or it cannot have this value
+     */
+    public Optimizer stalenessPower(double value) {
+        return with("staleness_power", value);
+    }
+
+    /**
      * {@return this optimizer with another {@code momentum}} What it is depends on the optimizer:
      * see its factory.
      *
