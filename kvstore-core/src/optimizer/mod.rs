@@ -383,7 +383,7 @@ impl Optimizer {
     ///
     /// `momentum_product` is a number that belongs to the key. Pass 1 for the first update. Some
     /// optimizers change it. Inside a push on a server, the rule depends on
-    /// [`push_staleness`](crate::push_staleness) of the key.
+    /// [`push_staleness`] of the key.
     #[allow(clippy::cast_possible_truncation, reason = "an integer of at most 53 bits")]
     #[allow(clippy::cast_sign_loss, reason = "and at least 0")]
     #[allow(clippy::cast_precision_loss, reason = "a staleness is far below 2^53")]
