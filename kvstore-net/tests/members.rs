@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use kvstore::{backends, push_staleness};
 use kvstore_core::{
     Backends, Compression, CpuBackend, Description, Device, Error, ErrorCode, Key, KvStore,
-    OnExisting, Optimizer, Tensor, Value, WorkerGroup,
+    OnExisting, Optimizer, Outputs, Tensor, Value, WorkerGroup,
 };
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
@@ -282,7 +282,8 @@ fn pushpull(
     prepare: &mut dyn FnMut(&[Description]) -> Result<(), Error>,
 ) -> Result<Vec<f32>, Error> {
     let (keys, mut pulled) = ([key("w")], Vec::new());
-    store.pushpull_into((&keys, &[value(number)]), &keys, 0, prepare, &mut pulled)?;
+    let outputs = Outputs { keys: &keys, prepare, pulled: &mut pulled };
+    store.pushpull_into((&keys, &[value(number)]), outputs, 0)?;
     pulled[0].value.to_vec()
 }
 

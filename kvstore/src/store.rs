@@ -9,7 +9,7 @@ use kvstore_core::key::check_lengths;
 use kvstore_core::process::OwnedByProcess;
 use kvstore_core::scratch::{with_pulled_values, with_values};
 use kvstore_core::{
-    Description, Error, Key, KeyStats, KvStore, NDArray, OnExisting, PulledValue, Result,
+    Description, Error, Key, KeyStats, KvStore, NDArray, OnExisting, Outputs, PulledValue, Result,
     RowSparse, Tensor, TensorSpec, Value,
 };
 
@@ -304,8 +304,8 @@ impl Store {
                 reserved = Reserved::for_outputs(outs, described)?;
                 Ok(())
             };
-            let store = self.inner()?;
-            store.pushpull_into((keys, values), outs.0, priority, &mut reserve, pulled)?;
+            let outputs = Outputs { keys: outs.0, prepare: &mut reserve, pulled };
+            self.inner()?.pushpull_into((keys, values), outputs, priority)?;
             land(outs, reserved, pulled)
         })
     }

@@ -7,8 +7,8 @@ use super::sum::BLOCK;
 use super::threads::Split;
 use crate::types::{full_types, half_types, integer_types};
 
-// These traits have one method, `dyn Fn` has three. There are a thousand loops, and each method of
-// each loop is an address that the system writes when it loads the library.
+// Not `dyn Fn`, because it has three methods instead of one. There are hundreds of loops, and the
+// system writes an address for each method of each loop when it loads the library.
 
 /// The loop of an operation with one operand. It is compiled once per compute type.
 pub(super) trait Map<C>: Sync {

@@ -111,7 +111,7 @@ pub const COMMON: [Parameter; 6] = [
         "staleness_power",
         0.0,
         Domain::NonNegative,
-        "Power of `1 + staleness` that divides the learning rate in stores on servers",
+        "Stores on servers divide the learning rate by `1 + staleness` to this power",
     ),
 ];
 

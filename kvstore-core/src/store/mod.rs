@@ -17,7 +17,7 @@ mod updater;
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use crate::codec::Compression;
@@ -37,6 +37,41 @@ pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
 pub use push::check_compressed;
 pub(crate) use snapshot::{SavedPolicy, SavedSettings};
 pub(crate) use table::{KeyCopy, Progress};
+
+/// The outputs of [`KvStore::pushpull_into`].
+pub struct Outputs<'a> {
+    /// The pulled keys.
+    pub keys: &'a [Key],
+    /// Prepares the outputs, for example reserves their memory. It gets a description of each key.
+    /// The store calls it again if another process has replaced a key meanwhile.
+    pub prepare: &'a mut dyn FnMut(&[Description]) -> Result<()>,
+    /// Receives the value of each key.
+    pub pulled: &'a mut Vec<PulledValue>,
+}
+
+impl Outputs<'_> {
+    /// Pushes and pulls in two calls, for stores that cannot do both in one.
+    ///
+    /// # Errors
+    /// - The errors of [`KvStore::pushpull_into`].
+    pub fn pull_after_push(
+        self,
+        store: &(impl KvStore + ?Sized),
+        (keys, values): (&[Key], &[Value]),
+        priority: i32,
+    ) -> Result<()> {
+        (self.prepare)(&store.describe(self.keys)?)?;
+        fallible::reserve(self.pulled, self.keys.len())?;
+        store.push(keys, values, priority)?;
+        store.pull_into(self.keys, priority, self.pulled)
+    }
+}
+
+impl Debug for Outputs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outputs").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
 
 /// A store of named tensors that many devices share.
 ///
@@ -126,26 +161,20 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
         fallible::collect(pulled.into_iter().map(|pulled| pulled.value))
     }
 
-    /// Pushes values, then pulls the keys of `outs`. Before the push, calls `prepare` with a
-    /// description of each key of `outs`. If `prepare` fails, nothing changes. It may be called
-    /// again, if another process replaces a key meanwhile.
+    /// Pushes values, then pulls the outputs. Before the push, the store calls
+    /// [`Outputs::prepare`]. If that fails, nothing changes.
     ///
     /// # Errors
-    /// - The errors of [`KvStore::describe`] for `outs`, of `prepare`, and of [`KvStore::push`].
-    ///   Then `pulled` is as it was.
+    /// - The errors of [`KvStore::describe`] for the outputs, of [`Outputs::prepare`], and of
+    ///   [`KvStore::push`]. Then [`Outputs::pulled`] is as it was.
     /// - The errors of [`KvStore::pull_into`], after the push.
     fn pushpull_into(
         &self,
-        (keys, values): (&[Key], &[Value]),
-        outs: &[Key],
+        pushed: (&[Key], &[Value]),
+        outputs: Outputs<'_>,
         priority: i32,
-        prepare: &mut dyn FnMut(&[Description]) -> Result<()>,
-        pulled: &mut Vec<PulledValue>,
     ) -> Result<()> {
-        prepare(&self.describe(outs)?)?;
-        fallible::reserve(pulled, outs.len())?;
-        self.push(keys, values, priority)?;
-        self.pull_into(outs, priority, pulled)
+        outputs.pull_after_push(self, pushed, priority)
     }
 
     /// Returns the rows `ids[i]` of the newest value of `keys[i]`, for each `i`.

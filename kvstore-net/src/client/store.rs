@@ -9,7 +9,8 @@ use bytes::Bytes;
 use kvstore_core::key::{check_lengths, describe_call};
 use kvstore_core::{
     Backends, Compression, Description, Device, Error, Key, KeyStats, KvStore, OnExisting,
-    Optimizer, OptimizerState, PulledValue, Result, RowSparse, Snapshot, Updater, Value, fallible,
+    Optimizer, OptimizerState, Outputs, PulledValue, Result, RowSparse, Snapshot, Updater, Value,
+    fallible,
 };
 
 use super::connection::{Answer, Call};
@@ -263,13 +264,10 @@ impl KvStore for NetStore {
     fn pushpull_into(
         &self,
         (keys, values): (&[Key], &[Value]),
-        outs: &[Key],
+        outputs: Outputs<'_>,
         priority: i32,
-        prepare: &mut dyn FnMut(&[Description]) -> Result<()>,
-        pulled: &mut Vec<PulledValue>,
     ) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
-        fallible::reserve(pulled, outs.len())?;
         // A pull that waits for other workers must not keep the push open. Their pushes may wait
         // for the residuals of this one.
         let is_one_call = self.sharded.is_none()
@@ -277,10 +275,10 @@ impl KvStore for NetStore {
             && !keys.is_empty()
             && self.servers.compression()?.is_none();
         if !is_one_call {
-            prepare(&self.describe(outs)?)?;
-            self.push(keys, values, priority)?;
-            return self.pull_into(outs, priority, pulled);
+            return outputs.pull_after_push(self, (keys, values), priority);
         }
+        let Outputs { keys: outs, prepare, pulled } = outputs;
+        fallible::reserve(pulled, outs.len())?;
         let what = describe_call("push and pull", keys);
         let pull = proto::Pull { keys: keys_of(outs), ..proto::Pull::default() };
         let mut is_repeated = false;

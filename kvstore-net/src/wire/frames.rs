@@ -2,7 +2,7 @@
 //!
 //! The codecs of `tonic` copy each message once when they send and once when they receive it. The
 //! messages of a call are mostly elements of values, so these bodies pass them on as they are.
-//! `Join` and all else of gRPC is done by `tonic`.
+//! `tonic` does the rest: connections, headers and the method `Join`.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -46,29 +46,22 @@ pub(crate) trait Frame {
     fn into_parts(self) -> (Option<Self::Head>, Bytes);
 }
 
-impl Frame for proto::RequestFrame {
-    type Head = proto::Request;
+macro_rules! frames {
+    ($($Frame:ident { $head:ident: $Head:ident }),+) => {
+        $(impl Frame for proto::$Frame {
+            type Head = proto::$Head;
 
-    fn new(request: Option<proto::Request>, data: Bytes) -> Self {
-        Self { request, data }
-    }
+            fn new($head: Option<proto::$Head>, data: Bytes) -> Self {
+                Self { $head, data }
+            }
 
-    fn into_parts(self) -> (Option<proto::Request>, Bytes) {
-        (self.request, self.data)
-    }
+            fn into_parts(self) -> (Option<proto::$Head>, Bytes) {
+                (self.$head, self.data)
+            }
+        })+
+    };
 }
-
-impl Frame for proto::ReplyFrame {
-    type Head = proto::Reply;
-
-    fn new(reply: Option<proto::Reply>, data: Bytes) -> Self {
-        Self { reply, data }
-    }
-
-    fn into_parts(self) -> (Option<proto::Reply>, Bytes) {
-        (self.reply, self.data)
-    }
-}
+frames!(RequestFrame { request: Request }, ReplyFrame { reply: Reply });
 
 /// The body of a request or reply that sends a stream of frames. The status of the stream becomes
 /// the trailers, which end a reply. A request has none.

@@ -27,8 +27,6 @@ has one number per row. A half-precision weight also has an `f32` copy.
 const HYPER_PARAMETERS: &str = "
 ## Hyper-parameters
 
-Every optimizer has the first five.
-
 ";
 
 /// Returns the page.
@@ -37,6 +35,7 @@ pub(crate) fn page(optimizers: &[Optimizer], formulas: &[Formula]) -> String {
     let links = optimizers.iter().map(|one| format!("[`{0}`](#{0})", one.definition.name));
     let mut text = HEAD.to_owned() + &filled("", &links.collect::<Vec<_>>().join(", "));
     text += HYPER_PARAMETERS;
+    let _ = writeln!(text, "Every optimizer has the first {}.\n", COMMON.len());
     text += "| name | values | |\n|---|---|---|\n";
     for parameter in COMMON.iter().chain(&shared) {
         let (values, about) = (values(parameter), prose(parameter.about));

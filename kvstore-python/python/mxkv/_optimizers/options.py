@@ -15,8 +15,8 @@ class Options(TypedDict, total=False):
         rescale_grad: Factor on the gradient.
         clip_gradient: Bound on each element of the rescaled gradient; 0 for none.
         begin_num_update: Update count that keys start with.
-        staleness_power: Power of ``1 + staleness`` that divides the learning rate in stores on
-            servers.
+        staleness_power: Stores on servers divide the learning rate by ``1 + staleness`` to this
+            power.
         lr_scheduler: A schedule of the learning rate.
         lr_mult: Factors of the learning rate by key.
         wd_mult: Factors of the weight decay by key.

@@ -87,8 +87,8 @@ abstract sealed class OptimizerOptions permits OptimizerFactories {
     }
 
     /**
-     * {@return this optimizer with another {@code staleness_power}} Power of {@code 1 + staleness}
-     * that divides the learning rate in stores on servers.
+     * {@return this optimizer with another {@code staleness_power}} Stores on servers divide the
+     * learning rate by {@code 1 + staleness} to this power.
      *
      * @param value a number of at least 0
      * @throws KVStoreException with {@code INVALID_ARGUMENT} when this optimizer has no such
