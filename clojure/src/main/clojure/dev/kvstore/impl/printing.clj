@@ -99,8 +99,10 @@
 (defn- optimizer-options
   "Returns the options of `optimizer`, in its order."
   [^Optimizer optimizer]
-  (cond-> (hyper-parameters/options (.hyperParameters optimizer))
-    (.scheduler optimizer) (assoc :lr-scheduler (.scheduler optimizer))))
+  ;; `assoc` keeps the order of a small map only.
+  (apply array-map
+         (cond-> (into [] cat (hyper-parameters/options (.hyperParameters optimizer)))
+           (.scheduler optimizer) (conj :lr-scheduler (.scheduler optimizer)))))
 
 (defmethod print-method Optimizer [^Optimizer optimizer ^Writer w]
   (.write w (str "#kv/Optimizer [" (.name optimizer) " "

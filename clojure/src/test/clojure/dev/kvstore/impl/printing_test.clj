@@ -42,7 +42,8 @@
 
 (deftest optimizers
   (is (= (str "#kv/Optimizer [dcasgd {:learning-rate 0.01, :wd 0.0, :rescale-grad 1.0, "
-              ":clip-gradient 0.0, :begin-num-update 0.0, :momentum 0.0, :lambda 0.5}]")
+              ":clip-gradient 0.0, :begin-num-update 0.0, :staleness-power 0.0, :momentum 0.0, "
+              ":lambda 0.5}]")
          (pr-str (optimizer/dcasgd {:lambda 0.5}))))
   (is (string/includes? (pr-str (optimizer/sgd
                                   {:lr-scheduler (lr-scheduler/factor-scheduler 2 0.5)}))

@@ -107,7 +107,7 @@
     (is (= [0.5] (ndarray/->vec (kvstore/pull kv "w"))))
     (is (= (str "optimizer `sgd` has no hyper-parameter `:rho`: expected one of "
                 ":learning-rate, :wd, :rescale-grad, :clip-gradient, :begin-num-update, "
-                ":momentum, :lazy-update")
+                ":staleness-power, :momentum, :lazy-update")
            (:message (failure (kvstore/set-hyper-parameters kv {:learning-rate 1 :rho 1})))))
     (is (= (str "hyper-parameter `:learning-rate` of optimizer `sgd` cannot be -1: expected a "
                 "number of at least 0")
