@@ -63,8 +63,10 @@ fn dist_async_joins_the_servers_of_the_environment() {
     let this = std::env::current_exe().unwrap();
     let mut worker = worker_command(&mut Command::new(this), &addresses.join(", "));
     assert_eq!(worker.rest_of_line("pulled "), expected());
-    let error = create("dist_async").unwrap_err().to_string();
-    assert!(error.contains("KVSTORE_SERVERS has no addresses of servers"), "{error}");
+    for name in ["dist_async", "dist_device_async", "dist_async_device"] {
+        let error = create(name).unwrap_err().to_string();
+        assert!(error.contains("KVSTORE_SERVERS has no addresses of servers"), "{name}: {error}");
+    }
 }
 
 #[test]

@@ -1,23 +1,41 @@
 //! The threads that move messages. They start with the first store or server on a network.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use kvstore_core::process::PerProcess;
 use kvstore_core::{Error, Result};
-use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor, TryCurrentError};
 
-/// The number of threads. They wait for the network most of the time.
-const NUM_THREADS: usize = 2;
+/// The runtime of this process, or why there is none. A forked child starts its own.
+type Started = PerProcess<Result<Arc<Runtime>, String>>;
 
-/// Returns the runtime of this process. A forked child starts its own.
+/// Returns a runtime with one thread, for stores with one connection to a server. A second thread
+/// would wake for many messages and find nothing to do.
+///
+/// # Errors
+/// - [`Error::Transport`] if the thread cannot be started.
+pub(crate) fn single() -> Result<Handle> {
+    static RUNTIME: Started = PerProcess::new();
+    started(&RUNTIME, 1)
+}
+
+/// Returns a runtime with a thread for each processor, and at least two, for servers and for stores
+/// with several connections to a server.
 ///
 /// # Errors
 /// - [`Error::Transport`] if the threads cannot be started.
-pub(crate) fn handle() -> Result<Handle> {
-    static RUNTIME: PerProcess<Result<Arc<Runtime>, String>> = PerProcess::new();
-    let runtime = RUNTIME.get_or_init(|_| {
+pub(crate) fn parallel() -> Result<Handle> {
+    static RUNTIME: Started = PerProcess::new();
+    // A short call may wait in one thread for the calls of an updater.
+    let num_processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    started(&RUNTIME, num_processors.max(2))
+}
+
+fn started(runtime: &Started, num_threads: usize) -> Result<Handle> {
+    let runtime = runtime.get_or_init(|_| {
         let builder = Builder::new_multi_thread()
-            .worker_threads(NUM_THREADS)
+            .worker_threads(num_threads)
             .thread_name("kvstore-net")
             .enable_all()
             .build();
@@ -32,18 +50,23 @@ pub(crate) fn handle() -> Result<Handle> {
     }
 }
 
-/// Runs a future on the runtime and waits for its result.
+/// Runs a future on a runtime and waits for its result.
 ///
 /// Works inside other runtimes, too, where `block_on` would panic.
 pub(crate) fn wait<T: Send + 'static>(
+    runtime: &Handle,
     future: impl Future<Output = T> + Send + 'static,
 ) -> Result<T> {
+    let current = Handle::try_current();
+    if current.as_ref().is_err_and(TryCurrentError::is_missing_context) {
+        return Ok(runtime.block_on(future));
+    }
     let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-    handle()?.spawn(async move {
+    runtime.spawn(async move {
         let _ = sender.send(future.await);
     });
     let receive = || receiver.recv().map_err(|_| ended());
-    match Handle::try_current().map(|current| current.runtime_flavor()) {
+    match current.map(|current| current.runtime_flavor()) {
         // This moves the other tasks of this thread to another thread. The future may be one of
         // them.
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(receive),

@@ -140,3 +140,15 @@ fn a_barrier_that_a_server_refuses_continues_at_the_next_one() {
         barrier.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn closing_a_store_waits_at_a_barrier_if_it_is_set() {
+    let server = server();
+    let (first, second) = (connect(&options(&server)), connect(&options(&server)));
+    first.set_barrier_before_exit(true).unwrap();
+    let closing = thread::spawn(move || drop(first));
+    thread::sleep(Duration::from_millis(100));
+    assert!(!closing.is_finished());
+    second.barrier().unwrap();
+    closing.join().unwrap();
+}

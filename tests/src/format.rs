@@ -188,7 +188,9 @@ mod tests {
     fn every_half_float_has_its_bits() {
         for dtype in DType::ALL {
             let Some(half) = Format::of(dtype).half() else { continue };
-            for bits in 0..1 << (8 * dtype.size()) {
+            // A prime, so that all fields of the format vary.
+            let step = if cfg!(miri) { 97 } else { 1 };
+            for bits in (0..1 << (8 * dtype.size())).step_by(step) {
                 let number = half.read(bits);
                 assert!(number.is_nan() || half.bits(number) == bits, "{bits:#x} of {dtype}");
                 assert!(number.is_nan() || half.nearest(number).to_bits() == number.to_bits());

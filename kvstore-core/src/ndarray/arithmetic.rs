@@ -177,10 +177,11 @@ mod tests {
 
     #[test]
     fn array_equal_compares_numbers() {
-        let long: Vec<i64> = (0..70_000).map(|number| i64::MAX - number).collect();
+        let len = if cfg!(miri) { 7_000 } else { 70_000 };
+        let long: Vec<i64> = (0..len).map(|number| i64::MAX - number).collect();
         let mut other = long.clone();
         let (one, same) = (array(&long, [long.len()]), array(&other, [long.len()]));
-        other[69_999] += 1;
+        *other.last_mut().unwrap() += 1;
         let other = array(&other, [long.len()]);
         assert!(one.array_equal(&same).unwrap() && !one.array_equal(&other).unwrap());
         assert!(array(&[1_i64, 2], [2]).array_equal(&array(&[1_f32, 2.0], [2])).unwrap());

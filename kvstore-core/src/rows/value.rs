@@ -252,7 +252,9 @@ mod tests {
 
     #[test]
     fn slices_of_rows_add_up_to_the_value() {
-        for (num_rows, row_len) in (1..6).flat_map(|rows| [1, 3].map(|len| (rows, len))) {
+        for (num_rows, row_len) in
+            (1..if cfg!(miri) { 4 } else { 6 }).flat_map(|rows| [1, 3].map(|len| (rows, len)))
+        {
             check_cuts(num_rows, row_len);
         }
     }

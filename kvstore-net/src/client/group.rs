@@ -10,7 +10,6 @@ use super::servers::missing;
 use super::store::NetStore;
 use crate::proto;
 use crate::proto::request::Verb;
-use crate::runtime;
 use crate::server::file_name;
 use crate::wire::{Elements, parse_keys};
 
@@ -18,7 +17,7 @@ impl NetStore {
     /// Returns the membership at the first server, and waits for it if the connection is lost.
     fn joined(&self) -> Result<proto::JoinReply> {
         let first = Arc::clone(self.servers.first());
-        runtime::wait(async move { first.joined(first.deadline()).await })?
+        self.servers.wait(async move { first.joined(first.deadline()).await })?
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::process::Origin;
 use kvstore_core::{Backends, Compression, Error, Key, Result, Value};
+use tokio::runtime::Handle;
 
 use super::connection::{Answer, Call, Connection};
 use super::membership::Target;
@@ -23,6 +24,8 @@ pub(super) struct Servers {
     /// The connection to the first server, which keeps ranks, barriers and layouts.
     first: Arc<Connection>,
     all: Vec<Arc<Connection>>,
+    /// The threads of the connections.
+    runtime: Handle,
     compression: Mutex<CachedCompression>,
     /// Locked during pushes with compression.
     residuals: Mutex<Residuals>,
@@ -44,6 +47,8 @@ impl Servers {
     /// - [`Error::InvalidArgument`] if the list is empty or has a server twice.
     /// - The errors of [`Connection::open`].
     pub(super) fn connect(backends: &Backends, targets: Vec<Target>) -> Result<Self> {
+        let has_several = targets.iter().any(|target| target.connections.get() > 1);
+        let runtime = if has_several { runtime::parallel() } else { runtime::single() }?;
         let mut all: Vec<Arc<Connection>> = Vec::new();
         for target in targets {
             if all.iter().any(|known| known.server() == target.server) {
@@ -51,7 +56,7 @@ impl Servers {
                 return Err(Error::invalid(format!("servers: `{server}` is in the list twice")));
             }
             // One after the other, so that two processes with one name meet at the first server.
-            all.push(runtime::wait(Connection::open(target))??);
+            all.push(runtime::wait(&runtime, Connection::open(target))??);
         }
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
         let first = all.first().cloned().ok_or_else(none)?;
@@ -64,6 +69,7 @@ impl Servers {
             backends: backends.clone(),
             first,
             all,
+            runtime,
             compression: Mutex::new(compression),
             residuals: Mutex::default(),
             process: Origin::current(),
@@ -82,6 +88,15 @@ impl Servers {
         self.all.len()
     }
 
+    /// Runs a future on the threads of the connections and waits for its result.
+    pub(super) fn wait<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T> {
+        self.check_process()?;
+        runtime::wait(&self.runtime, future)
+    }
+
     /// Returns whether the connections belong to a parent of this process.
     pub(super) fn is_inherited(&self) -> bool {
         self.process.is_inherited()
@@ -89,9 +104,8 @@ impl Servers {
 
     /// Makes a call on the first server.
     pub(super) fn call(&self, call: Call) -> Result<Answer> {
-        self.check_process()?;
         let connection = Arc::clone(&self.first);
-        runtime::wait(connection.call(self.backends.clone(), call))?
+        self.wait(connection.call(self.backends.clone(), call))?
     }
 
     /// Makes calls on several servers at the same time. Each call has the index of its server.
@@ -101,13 +115,12 @@ impl Servers {
         calls: impl IntoIterator<Item = (usize, Call)>,
     ) -> Result<Vec<Result<Answer>>> {
         self.check_process()?;
-        let runtime = runtime::handle()?;
         let tasks = calls.into_iter().filter_map(|(server, call)| {
             let connection = Arc::clone(self.all.get(server)?);
-            Some(runtime.spawn(connection.call(self.backends.clone(), call)))
+            Some(self.runtime.spawn(connection.call(self.backends.clone(), call)))
         });
         let tasks: Vec<_> = tasks.collect();
-        runtime::wait(async move {
+        self.wait(async move {
             let mut answers = Vec::new();
             for task in tasks {
                 answers.push(task.await.unwrap_or_else(|_| Err(runtime::ended())));
@@ -232,7 +245,7 @@ impl Servers {
     pub(super) fn left(&self) -> Result<()> {
         self.leave();
         let all = self.all.clone();
-        runtime::wait(async move {
+        self.wait(async move {
             for connection in all {
                 connection.left().await;
             }

@@ -53,7 +53,7 @@ impl ServerStatus {
             let status = first.and_then(|frame| frame.reply).and_then(|reply| reply.status);
             status.ok_or_else(|| lost(&address, "a reply without a status"))
         };
-        let asked = runtime::wait(tokio_timeout(timeout, asking))?;
+        let asked = runtime::wait(&runtime::single()?, tokio_timeout(timeout, asking))?;
         let status = asked.ok_or_else(|| lost(server, format!("no answer in {timeout:?}")))??;
         Ok(Self {
             members: members_of(&status.members),

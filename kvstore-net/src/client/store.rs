@@ -241,7 +241,8 @@ impl KvStore for NetStore {
             self.changing("init", || sharded.init(keys, values, existing))?;
         } else {
             let (values, elements) = values_of(keys, values)?;
-            let init = proto::Init { values, on_existing: on_existing_of(existing).into() };
+            let on_existing = on_existing_of(existing).into();
+            let init = proto::Init { values, on_existing, continues: false };
             self.write(Verb::Init(init), elements, describe_call("init", keys))?;
         }
         if existing == OnExisting::Replace {

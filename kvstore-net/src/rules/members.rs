@@ -264,6 +264,11 @@ impl Members {
         self.known.get(name)
     }
 
+    /// Returns whether an incarnation is that of a live member.
+    pub fn is_live(&self, incarnation: u64) -> bool {
+        self.known.values().any(|member| member.incarnation == incarnation && member.is_live())
+    }
+
     /// Returns the live members with their names: workers first, each role in the order of ranks.
     pub fn live(&self) -> Vec<(&str, &Member)> {
         let live = self.known.iter().filter(|(_, member)| member.is_live());

@@ -274,6 +274,11 @@ impl Group {
         (proto::Members { members }, state.members.num_dead())
     }
 
+    /// Returns whether an incarnation is that of a live member.
+    pub(crate) fn is_live(&self, incarnation: u64) -> bool {
+        self.state().members.is_live(incarnation)
+    }
+
     /// Waits until the live members change.
     pub(crate) fn members_changed(&self) -> Notified<'_> {
         self.members_changed.notified()

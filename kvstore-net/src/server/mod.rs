@@ -7,6 +7,9 @@ mod local_stores;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod service;
+#[cfg(test)]
+#[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a check fails by panicking")]
+mod tests;
 mod verbs;
 
 use std::fmt;
@@ -180,9 +183,9 @@ impl Server {
             operation: format!("cannot listen on {}", options.address),
             source: source.into(),
         };
-        let runtime = runtime::handle()?;
+        let runtime = runtime::parallel()?;
         let listen_on = options.address.clone();
-        let bound = runtime::wait(async move { TcpListener::bind(listen_on).await })?;
+        let bound = runtime::wait(&runtime, async move { TcpListener::bind(listen_on).await })?;
         let listener = bound.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         // The number of the run is also the floor of incarnations, which a restart must not use
@@ -192,7 +195,7 @@ impl Server {
         let group = Arc::new(Group::new(options.lease, run));
         let contents = Contents::new(Arc::clone(&store), backends.clone());
         let checkpoints = Checkpoints::new(options.checkpoints.clone());
-        let holder = Arc::new(Holder::new(contents, checkpoints, run));
+        let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), run));
         let (end, ending) = watch::channel(false);
         let commands = Commands::default();
         let service = Service {
@@ -253,14 +256,15 @@ impl Server {
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut serving) = serving else { return };
         let (group, end) = (Arc::clone(&self.group), self.end.clone());
-        let ended = runtime::wait(async move {
+        let drained = async move {
             group.drain(tokio::time::Instant::now() + DRAIN).await;
             let _ = end.send(true);
             // A stopped member does not close its connection.
             if tokio::time::timeout(CLOSE, &mut serving).await.is_err() {
                 serving.abort();
             }
-        });
+        };
+        let ended = runtime::parallel().and_then(|runtime| runtime::wait(&runtime, drained));
         if let Err(error) = ended {
             tracing::error!(error = error.chain(), "the server could not end in order");
         }

@@ -1,14 +1,15 @@
 //! [`Holder`]: the contents of a server, with the layouts of its keys if its group has several
 //! servers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kvstore_core::{Error, Key, KvStore, Optimizer, PartList, Result, StepUnit, Value, fallible};
 
 use super::checkpoints::Checkpoints;
 use super::contents::Contents;
+use super::group::Group;
 use super::verbs::{self, Answer, Payload};
 use crate::proto;
 use crate::proto::change_settings::Change;
@@ -21,10 +22,22 @@ const MOST_LAYOUTS: u64 = 1 << 32;
 /// The most bytes of a push that is short.
 const SHORT: usize = 1 << 20;
 
+/// Where the value of a key is.
+#[derive(Debug)]
+struct Record {
+    placement: proto::Placement,
+    /// Whether members see the key. A new key is hidden until all servers have their parts. Calls
+    /// of a replaced key wait for them.
+    is_visible: bool,
+}
+
 /// Where the values of the keys of this server are.
 #[derive(Debug, Default)]
 struct Records {
-    by_key: HashMap<Key, proto::Placement>,
+    by_key: HashMap<Key, Record>,
+    /// The keys whose other servers have yet to get their parts, with the incarnation of the member
+    /// that stores them.
+    unfinished: HashMap<Key, u64>,
     /// The first layout of the last rollback.
     rollback: u64,
 }
@@ -32,10 +45,18 @@ struct Records {
 impl Records {
     /// Returns whether all keys are here in these layouts. A key may have no layout.
     fn has_all<'a>(&self, mut pairs: impl Iterator<Item = Option<(&'a str, u64)>>) -> bool {
-        pairs.all(|pair| {
-            let own = |key| self.by_key.get(key).map(|own: &proto::Placement| own.layout);
-            pair.is_some_and(|(key, layout)| own(key) == Some(layout))
-        })
+        pairs.all(|pair| pair.is_some_and(|(key, layout)| self.layout(key) == Some(layout)))
+    }
+
+    fn layout(&self, key: &str) -> Option<u64> {
+        self.by_key.get(key).map(|record| record.placement.layout)
+    }
+
+    /// Returns the placement of a key that exists for a member.
+    fn visible(&self, key: &str, incarnation: u64) -> Option<proto::Placement> {
+        let record = self.by_key.get(key)?;
+        let is_visible = record.is_visible || self.unfinished.get(key) == Some(&incarnation);
+        is_visible.then(|| record.placement.clone())
     }
 
     fn has(&self, keys: &[String], layouts: &[u64]) -> bool {
@@ -45,18 +66,19 @@ impl Records {
 
     /// Returns a key whose value is divided among the servers.
     fn divided(&self) -> Option<&Key> {
-        let mut divided = self.by_key.iter().filter(|(_, placement)| placement.complete.is_some());
-        divided.next().map(|(key, _)| key)
+        let is_divided = |record: &Record| record.placement.complete.is_some();
+        self.by_key.iter().find(|(_, record)| is_divided(record)).map(|(key, _)| key)
     }
 
-    /// Returns each key with its placement.
+    /// Returns each key that exists with its placement.
     fn messages(&self) -> Result<Vec<proto::Value>> {
-        let message = |(key, placement): (&Key, &proto::Placement)| proto::Value {
+        let message = |(key, record): (&Key, &Record)| proto::Value {
             key: key.as_str().to_owned(),
-            placement: Some(placement.clone()),
+            placement: Some(record.placement.clone()),
             ..proto::Value::default()
         };
-        fallible::collect(self.by_key.iter().map(message))
+        let visible = self.by_key.iter().filter(|(_, record)| record.is_visible);
+        fallible::gather(visible.map(message))
     }
 }
 
@@ -73,12 +95,18 @@ pub(crate) struct Holder {
     has_layouts: AtomicBool,
     next_layout: AtomicU64,
     checkpoints: Checkpoints,
+    group: Arc<Group>,
 }
 
 impl Holder {
     /// Returns a holder whose first layout is above `floor`. That of a restarted server must be
     /// above all layouts that it reserved before.
-    pub(crate) fn new(contents: Contents, checkpoints: Checkpoints, floor: u64) -> Self {
+    pub(crate) fn new(
+        contents: Contents,
+        checkpoints: Checkpoints,
+        group: Arc<Group>,
+        floor: u64,
+    ) -> Self {
         Self {
             contents,
             gate: RwLock::default(),
@@ -86,6 +114,7 @@ impl Holder {
             has_layouts: AtomicBool::new(false),
             next_layout: AtomicU64::new(floor + 1),
             checkpoints,
+            group,
         }
     }
 
@@ -122,9 +151,9 @@ impl Holder {
         self.has_layouts.store(is_used, Ordering::Relaxed);
     }
 
-    /// Makes a call on the store. The answer has a failure with `out_of_date` if a key does not
-    /// have the layout of the call.
-    pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
+    /// Makes a call of a member on the store. The answer has a failure with `out_of_date` if a key
+    /// does not have the layout of the call.
+    pub(crate) fn make(&self, incarnation: u64, verb: Verb, payload: Payload) -> Result<Answer> {
         if let Verb::Reserve(reserve) = verb {
             if reserve.count > MOST_LAYOUTS {
                 let count = reserve.count;
@@ -141,7 +170,8 @@ impl Holder {
             return self.contents.make(verb, payload);
         }
         match verb {
-            Verb::Init(init) => self.init(init, payload),
+            Verb::Init(init) => self.init(incarnation, init, payload),
+            Verb::FinishInit(keys) => Ok(self.finish_init(&keys)),
             Verb::Remove(keys) => self.remove(&keys),
             Verb::Rollback(rollback) => self.rollback(rollback, payload),
             Verb::ChangeSettings(proto::ChangeSettings {
@@ -180,16 +210,15 @@ impl Holder {
             Verb::Describe(_) | Verb::Stats(_) => {
                 let mut answer = self.contents.make(verb, payload)?;
                 let records = self.records();
-                let find = |key: &str| records.by_key.get(key).cloned();
                 for value in &mut answer.reply.values {
-                    value.placement = find(&value.key);
+                    value.placement = records.visible(&value.key, incarnation);
                     if value.placement.is_none() {
                         // Another call is adding or removing it.
                         return Err(Error::KeyNotFound { key: Key::new(&value.key)? });
                     }
                 }
                 for stats in &mut answer.reply.stats {
-                    stats.placement = find(&stats.key);
+                    stats.placement = records.visible(&stats.key, incarnation);
                 }
                 Ok(answer)
             }
@@ -212,13 +241,14 @@ impl Holder {
         let placements = std::mem::take(&mut rollback.placements);
         let mut by_key = fallible::hash_map(placements.len())?;
         for value in placements {
-            by_key.insert(Key::new(&value.key)?, value.placement.unwrap_or_default());
+            let placement = value.placement.unwrap_or_default();
+            by_key.insert(Key::new(&value.key)?, Record { placement, is_visible: true });
         }
         // Calls that read meanwhile find no key, and try again.
         let before = std::mem::take(&mut *self.records());
         let answer = self.contents.make(Verb::Rollback(rollback), payload);
         *self.records() = match &answer {
-            Ok(_) => Records { by_key, rollback: layout },
+            Ok(_) => Records { by_key, rollback: layout, ..Records::default() },
             Err(_) => before,
         };
         answer
@@ -227,6 +257,7 @@ impl Holder {
     fn set_optimizer(&self, json: &str) -> Result<Answer> {
         // Keeps values from being divided meanwhile.
         let _changed = self.change_keys();
+        self.remove_unfinished(|_, _| false)?;
         let optimizer = Optimizer::from_json(json)?;
         check_undivided(&optimizer, self.records().divided())?;
         self.contents.store().set_optimizer(optimizer)?;
@@ -241,8 +272,7 @@ impl Holder {
             let mut layouts = keys.layouts.iter();
             removed.retain(|key| {
                 let layout = layouts.next();
-                let own = records.by_key.get(key).map(|own| &own.layout);
-                own.is_some() && own == layout
+                layout.is_some() && records.layout(key.as_str()).as_ref() == layout
             });
         } else if !self.records().has(&keys.keys, &keys.layouts) {
             return Ok(Answer::out_of_date());
@@ -251,6 +281,7 @@ impl Holder {
         let mut records = self.records();
         for key in removed {
             records.by_key.remove(&key);
+            records.unfinished.remove(&key);
         }
         Ok(Answer::default())
     }
@@ -291,7 +322,7 @@ impl Holder {
     }
 
     /// Adds keys with their layouts. The answer has the layouts that the keys have now.
-    fn init(&self, init: proto::Init, payload: Payload) -> Result<Answer> {
+    fn init(&self, incarnation: u64, init: proto::Init, payload: Payload) -> Result<Answer> {
         let Payload::Values(values) = payload else { return Err(verbs::wrong_payload()) };
         let _changed = self.change_keys();
         let is_divided = |value: &&proto::Value| {
@@ -314,7 +345,7 @@ impl Holder {
             let mut records = self.records();
             // A later placement arrived before this one, so the client must reserve new layouts.
             let is_late = |(key, placement): &(Key, proto::Placement)| {
-                let own = records.by_key.get(key).map_or(0, |own| own.layout);
+                let own = records.layout(key.as_str()).unwrap_or_default();
                 own > placement.layout || records.rollback > placement.layout
             };
             if existing == proto::OnExisting::Replace && asked.iter().any(is_late)
@@ -326,26 +357,78 @@ impl Holder {
                 // Calls that read meanwhile do not find the key, and try again.
                 for (key, _) in &asked {
                     replaced.extend(records.by_key.remove_entry(key));
+                    records.unfinished.remove(key);
                 }
             }
         }
-        fallible::reserve_entries(&mut self.records().by_key, asked.len())?;
+        let is_asked = |key: &Key| asked.iter().any(|(asked, _)| asked == key);
+        self.remove_unfinished(|key, by| by == incarnation && is_asked(key))?;
+        {
+            let mut records = self.records();
+            fallible::reserve_entries(&mut records.by_key, asked.len())?;
+            fallible::reserve_entries(&mut records.unfinished, asked.len())?;
+        }
+        let continues = init.continues;
         let made = self.contents.make(Verb::Init(init), Payload::Values(values));
         let mut records = self.records();
         if let Err(error) = made {
             records.by_key.extend(replaced);
             return Err(error);
         }
+        let replaced = replaced.into_iter().filter(|(_, record)| record.is_visible);
+        let was_visible: HashSet<Key> = replaced.map(|(key, _)| key).collect();
         let mut reply = proto::Reply::default();
         for (key, placement) in asked {
             let name = key.as_str().to_owned();
             if existing != proto::OnExisting::Keep || !records.by_key.contains_key(&key) {
-                records.by_key.insert(key.clone(), placement);
+                let is_unfinished = continues && placement.complete.is_some();
+                if is_unfinished {
+                    records.unfinished.insert(key.clone(), incarnation);
+                }
+                let is_visible = !is_unfinished || was_visible.contains(&key);
+                records.by_key.insert(key.clone(), Record { placement, is_visible });
             }
-            let placement = records.by_key.get(&key).cloned();
+            let placement = records.by_key.get(&key).map(|record| record.placement.clone());
             reply.values.push(proto::Value { key: name, placement, ..Default::default() });
         }
         Ok(Answer::of(reply))
+    }
+
+    /// Removes the keys whose initialisation no member will finish: its member is dead, or
+    /// `starts_again`.
+    fn remove_unfinished(&self, starts_again: impl Fn(&Key, u64) -> bool) -> Result<()> {
+        let left: Vec<Key> = {
+            let records = self.records();
+            let is_left =
+                |(key, by): &(&Key, &u64)| starts_again(key, **by) || !self.group.is_live(**by);
+            let left = records.unfinished.iter().filter(is_left);
+            fallible::gather(left.map(|(key, _)| key.clone()))?
+        };
+        if !left.is_empty() {
+            self.contents.store().remove(&left)?;
+            let mut records = self.records();
+            for key in &left {
+                records.by_key.remove(key);
+                records.unfinished.remove(key);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes keys visible whose parts are complete.
+    fn finish_init(&self, keys: &proto::Keys) -> Answer {
+        let _kept = self.keep_keys();
+        let mut records = self.records();
+        if !records.has(&keys.keys, &keys.layouts) {
+            return Answer::out_of_date();
+        }
+        for key in &keys.keys {
+            records.unfinished.remove(key.as_str());
+            if let Some(record) = records.by_key.get_mut(key.as_str()) {
+                record.is_visible = true;
+            }
+        }
+        Answer::default()
     }
 }
 

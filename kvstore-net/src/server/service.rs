@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kvstore_core::{
@@ -221,9 +221,8 @@ impl Service {
             let result = self.read(&caller, verb, payload, deadline).await;
             return Ok(result.unwrap_or_else(|error| failed(&error)));
         }
-        // In a task of its own, because the call must be completed even if the member goes away.
         let service = self.clone();
-        let made = tokio::spawn(async move {
+        let mut call = Box::pin(async move {
             match service.group.begin(&caller, deadline).await? {
                 Ok(running) => {
                     let write = (verb, payload, following.as_ref());
@@ -239,8 +238,13 @@ impl Service {
                 }
             }
         });
-        made.await
-            .map_err(|error| Status::unavailable(format!("the call has panicked: {error}")))?
+        // Most calls do not wait.
+        if let Poll::Ready(made) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return made;
+        }
+        // In a task of its own, because the call must be completed even if the member goes away.
+        let made = tokio::spawn(call).await;
+        made.map_err(|error| Status::unavailable(format!("the call has panicked: {error}")))?
     }
 
     /// Receives the data of a request. The inner error is that of the connection.
@@ -296,7 +300,7 @@ impl Service {
         // Read before the values, so that a push never looks less stale than it is.
         let versions = self.group.versions(&keys);
         let is_short = self.holder.is_short(&verb, &payload);
-        let make = || self.holder.make(verb, payload);
+        let make = || self.holder.make(caller.incarnation, verb, payload);
         // Permits of its own, because pushes may wait for pulls of their updaters.
         let mut answer = self.run(is_short, &self.reads, make).await?;
         for (value, version) in answer.reply.values.iter_mut().zip(versions) {
@@ -340,7 +344,8 @@ impl Service {
                 let store = self.holder.contents().store();
                 let make = || {
                     if following.map_or(Ok(true), |following| following.is_as_expected(store))? {
-                        with_staleness(staleness, || self.holder.make(verb, payload))
+                        let make = || self.holder.make(caller.incarnation, verb, payload);
+                        with_staleness(staleness, make)
                     } else {
                         Ok(Answer::out_of_date())
                     }

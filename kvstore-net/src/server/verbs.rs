@@ -104,6 +104,7 @@ pub(crate) fn changes(verb: &Verb) -> bool {
         Verb::Init(_)
         | Verb::Push(_)
         | Verb::PushPull(_)
+        | Verb::FinishInit(_)
         | Verb::Remove(_)
         | Verb::ChangeSettings(_)
         | Verb::SetHyperParameters(_)
@@ -207,6 +208,7 @@ pub(crate) fn make(
         }
         (
             Verb::PushPull(_)
+            | Verb::FinishInit(_)
             | Verb::Barrier(_)
             | Verb::Command(_)
             | Verb::Status(_)

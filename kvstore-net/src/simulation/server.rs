@@ -58,9 +58,10 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
     // The server ends when the sender is dropped.
     let (_end, ending) = watch::channel(false);
     let contents = Contents::new(store, backends().clone());
+    let checkpoints = Checkpoints::new(None);
     let service = Service {
+        holder: Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), number)),
         group,
-        holder: Arc::new(Holder::new(contents, Checkpoints::new(None), number)),
         place: Arc::default(),
         commands: Commands::default(),
         run: number,

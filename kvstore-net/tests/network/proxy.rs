@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// Forwards connections to a server, and closes them after a number of bytes.
 pub(crate) struct Proxy {
@@ -14,6 +15,8 @@ pub(crate) struct Proxy {
     /// After how many bytes from the server the next connection is closed, or 0 for never.
     pub(crate) limit: Arc<AtomicUsize>,
     pub(crate) num_closed: Arc<AtomicUsize>,
+    /// The milliseconds that pass before data are forwarded, in each direction.
+    pub(crate) delay: Arc<AtomicU64>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -25,10 +28,12 @@ impl Proxy {
             server: Arc::new(Mutex::new(Some(server))),
             limit: Arc::default(),
             num_closed: Arc::default(),
+            delay: Arc::default(),
             open: Arc::default(),
         };
         let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
         let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
+        let delay = Arc::clone(&proxy.delay);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
@@ -37,9 +42,10 @@ impl Proxy {
                 let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 open.lock().unwrap().extend(both);
                 let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                let closing = closing.clone();
-                thread::spawn(move || forward(up, down, None));
-                thread::spawn(move || forward(server, client, Some(&closing)));
+                let (closing, delays) = (closing.clone(), [0; 2].map(|_| Arc::clone(&delay)));
+                let [delay_up, delay_down] = delays;
+                thread::spawn(move || forward(up, down, &delay_up, None));
+                thread::spawn(move || forward(server, client, &delay_down, Some(&closing)));
             }
         });
         proxy
@@ -60,7 +66,7 @@ impl Proxy {
 
 type Closing = (Arc<AtomicUsize>, Arc<AtomicUsize>);
 
-fn forward(mut from: TcpStream, mut to: TcpStream, closing: Option<&Closing>) {
+fn forward(mut from: TcpStream, mut to: TcpStream, delay: &AtomicU64, closing: Option<&Closing>) {
     let mut buffer = [0; 4096];
     let mut forwarded = 0;
     while let Ok(len @ 1..) = from.read(&mut buffer) {
@@ -73,6 +79,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, closing: Option<&Closing>) {
                 break;
             }
         }
+        thread::sleep(Duration::from_millis(delay.load(Ordering::SeqCst)));
         if to.write_all(&buffer[..len]).is_err() {
             break;
         }

@@ -1,11 +1,11 @@
 //! `init` on several servers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use kvstore_core::key::describe_call;
-use kvstore_core::{Error, Key, OnExisting, Optimizer, Result, StepUnit, Value};
+use kvstore_core::{Error, Key, OnExisting, Optimizer, Result, StepUnit, Value, fallible};
 
 use super::placements::{KeyPlacement, is_large, unit_of};
 use super::values::ServerValues;
@@ -19,66 +19,82 @@ use crate::proto::request::Verb;
 type New<'a> = Vec<(&'a Key, &'a Value, Arc<KeyPlacement>)>;
 
 impl Sharded {
-    /// Stores values. The homes of the keys come first and decide which keys exist. Then the other
-    /// servers get their parts. If a server fails, the keys of this call are removed again.
+    /// Stores values. The homes of the keys decide whose values are stored. The other servers get
+    /// their parts before the homes show the keys to other members. If a server fails before that,
+    /// the keys of this call are removed again.
     pub(in crate::client) fn init(
         &self,
         keys: &[Key],
         values: &[Value],
         existing: OnExisting,
     ) -> Result<()> {
+        let _alone = self.initialising.lock().unwrap_or_else(PoisonError::into_inner);
         let what = describe_call("init", keys);
         let start = Instant::now();
-        // The placements are out of date if another worker has placed the keys or rolled back.
-        while !self.try_init(keys, values, existing, &what)? {
+        let mut left = fallible::collect(keys.iter().zip(values))?;
+        loop {
+            // The placements are out of date if another worker has placed the keys or rolled back.
+            left = self.try_init(left, existing, &what)?;
+            if left.is_empty() {
+                return Ok(());
+            }
             self.wait_again(start, &what)?;
         }
-        Ok(())
     }
 
-    /// Returns whether the keys have been stored. Otherwise the call has changed nothing.
-    fn try_init(
+    /// Stores values, and returns those that have yet to be stored: all of them, or those for which
+    /// another worker has yet to finish its `init`.
+    fn try_init<'a>(
         &self,
-        keys: &[Key],
-        values: &[Value],
+        pairs: Vec<(&'a Key, &'a Value)>,
         existing: OnExisting,
         what: &str,
-    ) -> Result<bool> {
-        let first_layout = self.reserve(keys.len())?;
+    ) -> Result<Vec<(&'a Key, &'a Value)>> {
+        let first_layout = self.reserve(pairs.len())?;
         let num_servers = self.servers.len();
         let has_large =
-            values.iter().any(|value| is_large(value.spec(), self.divide_above, num_servers));
+            pairs.iter().any(|(_, value)| is_large(value.spec(), self.divide_above, num_servers));
         let unit = if has_large { self.unit()? } else { StepUnit::Element };
-        let new = keys.iter().zip(values).zip(first_layout..).map(|((key, value), layout)| {
+        let new = pairs.iter().zip(first_layout..).map(|((key, value), layout)| {
             let rule = (self.divide_above, unit);
             let placed = KeyPlacement::new((key, value.spec()), layout, rule, num_servers);
-            (key, value, Arc::new(placed))
+            (*key, *value, Arc::new(placed))
         });
         let mut new: New<'_> = new.collect();
+        let keys: Vec<Key> = fallible::collect(pairs.iter().map(|(key, _)| (*key).clone()))?;
         let replaced = match existing {
-            OnExisting::Replace => self.divided(keys)?,
+            OnExisting::Replace => self.divided(&keys)?,
             OnExisting::Reject | OnExisting::Keep => Vec::new(),
         };
-        self.placements.forget(keys);
+        self.placements.forget(&keys);
         let to_homes = calls_of(&new, what, existing, |placed, server| server == placed.home)?;
-        let Some(answers) = self.made(&new, to_homes)? else { return Ok(false) };
+        let Some(answers) = self.made(&new, to_homes)? else { return Ok(pairs) };
+        let mut others = Vec::new();
         if existing == OnExisting::Keep {
             // Keys that exist keep their values.
-            let own = self.own(&new, &answers)?;
+            let own = self.own(&new, &answers).inspect_err(|_| drop(self.remove_new(&new)))?;
             new.retain(|(key, ..)| own.contains(*key));
+            others.extend(keys.into_iter().filter(|key| !own.contains(key)));
         }
         // The home has accepted the keys, so this also replaces parts that a failed call has left.
         let replace = OnExisting::Replace;
-        let to_others = calls_of(&new, what, replace, |placed, server| server != placed.home)?;
-        if self.made(&new, to_others)?.is_none() {
-            return Ok(false);
+        let to_others = calls_of(&new, what, replace, |placed, server| server != placed.home)
+            .inspect_err(|_| drop(self.remove_new(&new)))?;
+        if self.made(&new, to_others)?.is_none()
+            || self.made(&new, finishing(&new, what))?.is_none()
+        {
+            return Ok(pairs);
         }
         // The parts of replaced values whose successors are not divided.
         self.remove_parts(&replaced);
         for (key, _, placed) in new {
             self.placements.put(key, placed);
         }
-        Ok(true)
+        let mut unfinished: HashSet<&Key> = others.iter().collect();
+        for (key, _) in self.found(&others)? {
+            unfinished.remove(&key);
+        }
+        fallible::gather(pairs.into_iter().filter(|(key, _)| unfinished.contains(key)))
     }
 
     /// Returns the keys that their homes have in the layouts of this call.
@@ -92,8 +108,8 @@ impl Sharded {
             let found = match layouts.remove(key.as_str()) {
                 Some(layout) => layout,
                 // The reply of the first attempt was lost, and a repeated call has no values.
-                None => match self.fetch_placements(std::slice::from_ref(*key))?.first() {
-                    Some(found) => found.layout,
+                None => match self.found(std::slice::from_ref(*key))?.first() {
+                    Some((_, found)) => found.layout,
                     None => continue,
                 },
             };
@@ -106,6 +122,13 @@ impl Sharded {
 
     /// Returns the divided values among those of the keys that exist.
     fn divided(&self, keys: &[Key]) -> Result<Vec<(Key, Arc<KeyPlacement>)>> {
+        let mut found = self.found(keys)?;
+        found.retain(|(_, placed)| placed.is_divided);
+        Ok(found)
+    }
+
+    /// Returns the keys that exist, with their placements.
+    fn found(&self, keys: &[Key]) -> Result<Vec<(Key, Arc<KeyPlacement>)>> {
         let mut found = Vec::new();
         match self.fetch_placements(keys) {
             Ok(placed) => found.extend(keys.iter().cloned().zip(placed)),
@@ -122,7 +145,6 @@ impl Sharded {
             }
             Err(error) => return Err(error),
         }
-        found.retain(|(_, placed)| placed.is_divided);
         Ok(found)
     }
 
@@ -146,16 +168,19 @@ impl Sharded {
         if answers.as_ref().is_ok_and(|answers| !answers.iter().any(Answer::is_out_of_date)) {
             return answers.map(Some);
         }
-        let new: Vec<_> =
-            new.iter().map(|(key, _, placed)| ((*key).clone(), Arc::clone(placed))).collect();
-        let kept = self.remove_parts(&new);
-        match (answers, kept) {
+        match (answers, self.remove_new(new)) {
             (answers, None) => answers.map(|_| None),
             (answers, Some(text)) => Err(Error::Transport {
                 operation: answers.err().map_or_else(|| "init".to_owned(), |error| error.chain()),
                 source: format!("the keys of the call could not be removed again: {text}").into(),
             }),
         }
+    }
+
+    /// Removes the keys of an `init` again. Returns the error of a server that cannot be reached.
+    fn remove_new(&self, new: &New<'_>) -> Option<String> {
+        let placed = new.iter().map(|(key, _, placed)| ((*key).clone(), Arc::clone(placed)));
+        self.remove_parts(&placed.collect::<Vec<_>>())
     }
 
     /// Removes values that have these placements. Returns the error of a server that cannot be
@@ -169,6 +194,18 @@ impl Sharded {
             Err(error) => Some(error.chain()),
         }
     }
+}
+
+/// Returns the calls to the homes of divided values after all servers have their parts.
+fn finishing(new: &New<'_>, what: &str) -> Vec<(usize, Call)> {
+    let mut finished: BTreeMap<usize, proto::Keys> = BTreeMap::new();
+    for (key, _, placed) in new.iter().filter(|(.., placed)| placed.is_divided) {
+        let keys = finished.entry(placed.home).or_default();
+        keys.keys.push(key.as_str().to_owned());
+        keys.layouts.push(placed.layout);
+    }
+    let call = |keys| Call::write(Verb::FinishInit(keys), what.to_owned());
+    finished.into_iter().map(|(server, keys)| (server, call(keys))).collect()
 }
 
 /// Returns the calls of `init` with the parts for some servers of each key.
@@ -186,7 +223,10 @@ fn calls_of(
         }
     }
     let calls = outgoing.into_iter().map(|(server, ServerValues { values, elements })| {
-        let verb = Verb::Init(proto::Init { values, on_existing: on_existing_of(existing).into() });
+        let is_home = |placed: &KeyPlacement| placed.home == server && is_meant(placed, server);
+        let continues = new.iter().any(|(.., placed)| placed.is_divided && is_home(placed));
+        let on_existing = on_existing_of(existing).into();
+        let verb = Verb::Init(proto::Init { values, on_existing, continues });
         (server, Call { elements, ..Call::write(verb, what.to_owned()) })
     });
     Ok(calls.collect())

@@ -10,7 +10,7 @@ mod snapshots;
 mod values;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kvstore_core::key::describe_call;
@@ -24,7 +24,6 @@ use super::store::stats_in;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::placement::home;
-use crate::runtime;
 use crate::wire::parse_spec;
 
 /// How long a call waits before it asks again where a key is.
@@ -40,12 +39,22 @@ pub(super) struct Sharded {
     staleness: Option<u64>,
     timeout: Duration,
     placements: Placements,
+    /// Locked during `init`. The servers take a second `init` of a key by this process for a new
+    /// attempt.
+    initialising: Mutex<()>,
 }
 
 impl Sharded {
     pub(super) fn new(servers: Arc<Servers>, options: &NetStoreOptions) -> Self {
         let NetStoreOptions { divide_above, staleness, timeout, .. } = *options;
-        Self { servers, divide_above, staleness, timeout, placements: Placements::default() }
+        Self {
+            servers,
+            divide_above,
+            staleness,
+            timeout,
+            placements: Placements::default(),
+            initialising: Mutex::default(),
+        }
     }
 
     /// Asks the homes of keys for the newest placements, and keeps them.
@@ -120,7 +129,7 @@ impl Sharded {
         }
         // Longer and longer, because the other worker may be slow.
         let pause = (start.elapsed() / 2).clamp(ASK_AGAIN, LONGEST_PAUSE);
-        runtime::wait(async move { tokio::time::sleep(pause).await })
+        self.servers.wait(async move { tokio::time::sleep(pause).await })
     }
 
     /// Returns the answers of a call that changes something, or `None` if no server has made it

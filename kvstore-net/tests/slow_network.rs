@@ -1,0 +1,106 @@
+//! Calls over a network that is slow and loses connections.
+
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+mod network;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use kvstore::backends;
+use kvstore_core::{Device, ErrorCode, Key, KvStore, Tensor, Value};
+use kvstore_net::{NetStore, NetStoreOptions, Server};
+
+use self::network::proxy::Proxy;
+use self::network::{LONG, key, server};
+
+/// Two frames of a message, divided between two servers.
+const NUM_ELEMENTS: usize = 1 << 18;
+
+fn ones() -> Value {
+    let elements = vec![1_f32; NUM_ELEMENTS];
+    Tensor::from_slice(backends(), Device::cpu(0), [NUM_ELEMENTS], &elements).unwrap().into()
+}
+
+/// Sets an updater that adds, and returns proxies to the servers.
+fn proxies_to(servers: &[Arc<Server>]) -> Vec<Proxy> {
+    let adding = |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        stored.binary_assign(kvstore::BinaryOp::Add, pushed)?;
+        Ok(())
+    };
+    for server in servers {
+        server.store().set_updater(Some(Arc::new(adding))).unwrap();
+    }
+    servers.iter().map(|server| Proxy::new(server.address())).collect()
+}
+
+/// Pushes while connections are cut in the middle of requests and replies. No part of a push is
+/// lost, and none counts twice.
+fn pushes_count_once(num_servers: usize) {
+    let servers: Vec<_> = (0..num_servers).map(|_| server()).collect();
+    let proxies = proxies_to(&servers);
+    let addresses = proxies.iter().map(|proxy| proxy.address.to_string());
+    let options = NetStoreOptions::of_servers(addresses).timeout(LONG).divide_above(1 << 10);
+    let store = NetStore::connect(backends(), &options).unwrap();
+    store.init(&[key("w")], &[ones()]).unwrap();
+    let mut num_cuts = 0;
+    thread::scope(|scope| {
+        let pushing = scope.spawn(|| {
+            for _ in 0..40 {
+                store.push(&[key("w")], &[ones()], 0).unwrap();
+            }
+        });
+        // From before the first frame of a push until after its reply.
+        for pause in (0..).map(|round| round % 23) {
+            if pushing.is_finished() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(40 + pause));
+            proxies.iter().for_each(Proxy::cut);
+            num_cuts += 1;
+        }
+    });
+    println!("all connections were cut {num_cuts} times");
+    assert!(num_cuts >= 5, "{num_cuts} cuts");
+    let found = store.pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap();
+    assert!(found.iter().all(|element| *element == 41.0), "{:?}", &found[..3]);
+}
+
+#[test]
+fn pushes_to_one_server_count_once() {
+    pushes_count_once(1);
+}
+
+#[test]
+fn parts_of_a_push_to_two_servers_count_once() {
+    pushes_count_once(2);
+}
+
+#[test]
+fn a_delay_below_the_timeout_is_no_failure() {
+    let servers = [server()];
+    let proxies = proxies_to(&servers);
+    proxies[0].delay.store(20, Ordering::SeqCst);
+    let options = NetStoreOptions::new(proxies[0].address.to_string());
+    let store = NetStore::connect(backends(), &options.clone().timeout(LONG)).unwrap();
+    store.init(&[key("w")], &[Value::from(one())]).unwrap();
+    for _ in 0..5 {
+        store.push(&[key("w")], &[Value::from(one())], 0).unwrap();
+    }
+    assert_eq!(store.pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap(), [6.0]);
+    proxies[0].delay.store(3000, Ordering::SeqCst);
+    let hurried = options.timeout(Duration::from_millis(300));
+    let error = NetStore::connect(backends(), &hurried).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
+}
+
+fn one() -> Tensor {
+    Tensor::from_slice(backends(), Device::cpu(0), [1], &[1_f32]).unwrap()
+}
