@@ -12,7 +12,7 @@ mod network;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kvstore::{Store, backends};
@@ -308,7 +308,7 @@ fn a_key_whose_worker_dies_in_init_can_be_initialised() {
 }
 
 #[test]
-fn init_that_keeps_waits_for_a_worker_that_is_still_at_it() {
+fn init_that_keeps_waits_for_a_worker_that_has_not_finished() {
     let servers = start(2);
     let key = key_of_first(&servers);
     let worker = Halfway::start(&servers, &key, LONG);
@@ -375,6 +375,65 @@ fn all_members_need_the_same_list_of_servers() {
     let none = NetStoreOptions::of_servers(Vec::<String>::new());
     let error = NetStore::connect(backends(), &none).unwrap_err();
     assert!(error.to_string().contains("expected at least one"), "{error}");
+}
+
+#[test]
+fn settings_and_commands_reach_every_server() {
+    let servers = start(3);
+    let store = connect(&servers);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for (number, server) in servers.iter().enumerate() {
+        let seen = Arc::clone(&seen);
+        server.on_command(Arc::new(move |head, body| {
+            seen.lock().unwrap().push((number, head, body.to_owned()));
+            Ok(())
+        }));
+    }
+    store.send_command_to_servers(7, "decay").unwrap();
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort();
+    assert_eq!(seen, [0, 1, 2].map(|number| (number, 7, "decay".to_owned())));
+    store.set_optimizer(Optimizer::new("sgd").unwrap()).unwrap();
+    store.init(&[key("w")], &[value(&[1.0; 10])]).unwrap();
+    for (rate, expected) in [(0.5, 0.5), (0.25, 0.25)] {
+        store.set_hyper_parameters(&[("learning_rate", rate), ("wd", 0.0)]).unwrap();
+        store.push(&[key("w")], &[value(&[1.0; 10])], 0).unwrap();
+        assert_eq!(numbers(&store, "w"), [expected; 10]);
+    }
+}
+
+#[test]
+fn a_bounded_pull_waits_for_pushes_to_every_server() {
+    let servers = start(2);
+    let fast = NetStore::connect(backends(), &options(&servers).staleness(0)).unwrap();
+    let slow = connect(&servers);
+    fast.init(&[key("w")], &[value(&[0.0; 10])]).unwrap();
+    fast.push(&[key("w")], &[value(&[1.0; 10])], 0).unwrap();
+    std::thread::scope(|scope| {
+        let pulling = scope.spawn(|| numbers(&fast, "w"));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!pulling.is_finished());
+        slow.push(&[key("w")], &[value(&[5.0; 10])], 0).unwrap();
+        assert_eq!(pulling.join().unwrap(), [5.0; 10]);
+    });
+}
+
+#[test]
+fn a_push_for_which_one_server_has_no_memory_says_so() {
+    let mut servers = start(1);
+    let cpu = CpuBackend::new();
+    cpu.set_memory_limit(Some(40_000));
+    let limited = Backends::new(vec![cpu]);
+    let server = Server::start(&limited, &ServerOptions::new("127.0.0.1:0")).unwrap();
+    servers.push(Arc::new(server));
+    let store = connect(&servers);
+    store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+    store.init(&[key("w")], &[value(&[1.0; 8000])]).unwrap();
+    let error = store.push(&[key("w")], &[value(&[2.0; 8000])], 0).unwrap_err().chain();
+    assert!(error.contains("1 of 2 servers have made their part"), "{error}");
+    assert!(error.contains("out of memory"), "{error}");
+    let found = numbers(&store, "w");
+    assert!(found[0] < 1.0 && found[7999] == 1.0, "{} {}", found[0], found[7999]);
 }
 
 #[test]

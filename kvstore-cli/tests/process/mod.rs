@@ -36,6 +36,13 @@ impl Process {
         let mut lines = self.lines.by_ref().map_while(Result::ok);
         lines.find_map(|line| line.strip_prefix(start).map(str::to_owned)).expect(start)
     }
+
+    /// Returns the rest of each line that starts with `start`, until the process ends.
+    #[allow(dead_code, reason = "some tests use it")]
+    pub(crate) fn rest_of_lines(&mut self, start: &str) -> Vec<String> {
+        let lines = self.lines.by_ref().map_while(Result::ok);
+        lines.filter_map(|line| line.strip_prefix(start).map(str::to_owned)).collect()
+    }
 }
 
 impl Drop for Process {

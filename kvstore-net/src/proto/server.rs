@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 5128ca85
+// CRC-32 of the source: d409f97f
 /// Generated server implementations.
 pub mod store_server {
     #![allow(

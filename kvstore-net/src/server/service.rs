@@ -238,7 +238,7 @@ impl Service {
                 }
             }
         });
-        // Most calls do not wait.
+        // Polled here first, because most calls finish without a task of their own.
         if let Poll::Ready(made) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return made;
         }

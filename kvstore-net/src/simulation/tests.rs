@@ -18,6 +18,17 @@ const NUM_SCHEDULES: u64 = 1000;
 /// Seeds with rare orders of events: a process that joins and dies in one step.
 const KEPT_SEEDS: [u64; 1] = [28_577];
 
+/// Prints its seed if a simulation panics.
+struct SeedOnPanic(u64);
+
+impl Drop for SeedOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
+    }
+}
+
 fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}: expected a number, found `{text}`")))
@@ -35,6 +46,7 @@ fn the_promises_hold_in_every_schedule() {
     let num = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(NUM_SCHEDULES);
     let mut outcomes = BTreeMap::new();
     for seed in KEPT_SEEDS.into_iter().chain(0..num) {
+        let _seed = SeedOnPanic(seed);
         let history = simulate(seed);
         if let Some(violation) = history.violation() {
             panic!("seed {seed}: {violation}\nKVSTORE_SIMULATION_SEED={seed} prints its history");

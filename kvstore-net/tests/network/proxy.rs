@@ -15,6 +15,8 @@ pub(crate) struct Proxy {
     /// After how many bytes from the server the next connection is closed, or 0 for never.
     pub(crate) limit: Arc<AtomicUsize>,
     pub(crate) num_closed: Arc<AtomicUsize>,
+    /// The number of bytes that clients have sent.
+    pub(crate) num_sent: Arc<AtomicUsize>,
     /// The milliseconds that pass before data are forwarded, in each direction.
     pub(crate) delay: Arc<AtomicU64>,
     open: Arc<Mutex<Vec<TcpStream>>>,
@@ -28,12 +30,13 @@ impl Proxy {
             server: Arc::new(Mutex::new(Some(server))),
             limit: Arc::default(),
             num_closed: Arc::default(),
+            num_sent: Arc::default(),
             delay: Arc::default(),
             open: Arc::default(),
         };
         let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
         let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
-        let delay = Arc::clone(&proxy.delay);
+        let (delay, num_sent) = (Arc::clone(&proxy.delay), Arc::clone(&proxy.num_sent));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
@@ -44,8 +47,11 @@ impl Proxy {
                 let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (closing, delays) = (closing.clone(), [0; 2].map(|_| Arc::clone(&delay)));
                 let [delay_up, delay_down] = delays;
-                thread::spawn(move || forward(up, down, &delay_up, None));
-                thread::spawn(move || forward(server, client, &delay_down, Some(&closing)));
+                let num_sent = Arc::clone(&num_sent);
+                let (requests, replies) =
+                    (Forwarded::Requests(num_sent), Forwarded::Replies(closing));
+                thread::spawn(move || forward(up, down, &delay_up, &requests));
+                thread::spawn(move || forward(server, client, &delay_down, &replies));
             }
         });
         proxy
@@ -66,17 +72,28 @@ impl Proxy {
 
 type Closing = (Arc<AtomicUsize>, Arc<AtomicUsize>);
 
-fn forward(mut from: TcpStream, mut to: TcpStream, delay: &AtomicU64, closing: Option<&Closing>) {
+/// What a thread forwards: requests, whose bytes it counts, or replies.
+enum Forwarded {
+    Requests(Arc<AtomicUsize>),
+    Replies(Closing),
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, delay: &AtomicU64, data: &Forwarded) {
     let mut buffer = [0; 4096];
-    let mut forwarded = 0;
+    let mut num_bytes = 0;
     while let Ok(len @ 1..) = from.read(&mut buffer) {
-        if let Some((limit, num_closed)) = closing {
-            forwarded += len;
-            let most = limit.load(Ordering::SeqCst);
-            if most != 0 && forwarded > most {
-                limit.store(0, Ordering::SeqCst);
-                num_closed.fetch_add(1, Ordering::SeqCst);
-                break;
+        num_bytes += len;
+        match data {
+            Forwarded::Requests(num_sent) => {
+                num_sent.fetch_add(len, Ordering::SeqCst);
+            }
+            Forwarded::Replies((limit, num_closed)) => {
+                let most = limit.load(Ordering::SeqCst);
+                if most != 0 && num_bytes > most {
+                    limit.store(0, Ordering::SeqCst);
+                    num_closed.fetch_add(1, Ordering::SeqCst);
+                    break;
+                }
             }
         }
         thread::sleep(Duration::from_millis(delay.load(Ordering::SeqCst)));

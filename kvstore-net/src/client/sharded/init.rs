@@ -196,7 +196,7 @@ impl Sharded {
     }
 }
 
-/// Returns the calls to the homes of divided values after all servers have their parts.
+/// Returns the calls that finish `init` at the homes of divided values.
 fn finishing(new: &New<'_>, what: &str) -> Vec<(usize, Call)> {
     let mut finished: BTreeMap<usize, proto::Keys> = BTreeMap::new();
     for (key, _, placed) in new.iter().filter(|(.., placed)| placed.is_divided) {

@@ -39,8 +39,8 @@ pub(super) struct Sharded {
     staleness: Option<u64>,
     timeout: Duration,
     placements: Placements,
-    /// Locked during `init`. The servers take a second `init` of a key by this process for a new
-    /// attempt.
+    /// Serialises `init`, because a server treats a second `init` of a key by the same process as a
+    /// new attempt.
     initialising: Mutex<()>,
 }
 

@@ -1,4 +1,4 @@
-//! Calls over a network that is slow and loses connections.
+//! Calls through a proxy, which delays them, cuts connections and counts bytes.
 
 #![allow(
     clippy::disallowed_macros,
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use kvstore::backends;
-use kvstore_core::{Device, ErrorCode, Key, KvStore, Tensor, Value};
+use kvstore_core::{Compression, Device, ErrorCode, Key, KvStore, Tensor, Value};
 use kvstore_net::{NetStore, NetStoreOptions, Server};
 
 use self::network::proxy::Proxy;
@@ -41,8 +41,8 @@ fn proxies_to(servers: &[Arc<Server>]) -> Vec<Proxy> {
     servers.iter().map(|server| Proxy::new(server.address())).collect()
 }
 
-/// Pushes while connections are cut in the middle of requests and replies. No part of a push is
-/// lost, and none counts twice.
+/// Pushes while connections are cut in the middle of requests and replies. Each part of a push
+/// takes effect once.
 fn pushes_count_once(num_servers: usize) {
     let servers: Vec<_> = (0..num_servers).map(|_| server()).collect();
     let proxies = proxies_to(&servers);
@@ -103,4 +103,24 @@ fn a_delay_below_the_timeout_is_no_failure() {
 
 fn one() -> Tensor {
     Tensor::from_slice(backends(), Device::cpu(0), [1], &[1_f32]).unwrap()
+}
+
+#[test]
+fn a_compressed_push_sends_a_sixteenth() {
+    let servers = [server()];
+    let proxies = proxies_to(&servers);
+    let options = NetStoreOptions::new(proxies[0].address.to_string()).timeout(LONG);
+    let store = NetStore::connect(backends(), &options).unwrap();
+    store.init(&[key("w")], &[ones()]).unwrap();
+    let num_sent_by_a_push = || {
+        let before = proxies[0].num_sent.load(Ordering::SeqCst);
+        store.push(&[key("w")], &[ones()], 0).unwrap();
+        proxies[0].num_sent.load(Ordering::SeqCst) - before
+    };
+    let dense = num_sent_by_a_push();
+    store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
+    let codes = num_sent_by_a_push();
+    println!("{dense} bytes, {codes} with compression");
+    assert!(dense >= 4 * NUM_ELEMENTS && codes >= NUM_ELEMENTS / 4);
+    assert!(codes < NUM_ELEMENTS / 4 + 1000, "{codes}");
 }
