@@ -428,8 +428,8 @@ fn a_push_for_which_one_server_has_no_memory_says_so() {
     servers.push(Arc::new(server));
     let store = connect(&servers);
     store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
-    store.init(&[key("w")], &[value(&[1.0; 8000])]).unwrap();
-    let error = store.push(&[key("w")], &[value(&[2.0; 8000])], 0).unwrap_err().chain();
+    store.init(&[key("w")], &[value(&vec![1.0; 8000])]).unwrap();
+    let error = store.push(&[key("w")], &[value(&vec![2.0; 8000])], 0).unwrap_err().chain();
     assert!(error.contains("1 of 2 servers have made their part"), "{error}");
     assert!(error.contains("out of memory"), "{error}");
     let found = numbers(&store, "w");
