@@ -40,11 +40,6 @@ fn init(store: &Store) {
     store.init("w", &filled(0.0)).unwrap();
 }
 
-fn signal(name: &str, process: &Process) {
-    let id = process.child.id().to_string();
-    assert!(Command::new("kill").arg(format!("-{name}")).arg(id).status().unwrap().success());
-}
-
 /// The program of a worker, which pushes until it is killed. Outside of the tests below, it does
 /// nothing.
 #[test]
@@ -74,7 +69,7 @@ fn pushes_of_killed_workers_take_effect_completely_or_not_at_all() {
         let mut worker = start_worker(&address);
         worker.rest_of_line(&format!("pushed {}", 3 + round));
         thread::sleep(Duration::from_micros(300 * round));
-        signal("KILL", &worker);
+        worker.signal("KILL");
         let last = worker
             .rest_of_lines("pushed ")
             .last()
@@ -106,7 +101,7 @@ fn a_killed_server_is_named_and_another_one_may_follow() {
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(100));
-            signal("KILL", &server);
+            server.signal("KILL");
         });
         let error = loop {
             if let Err(error) = store.push("w", &filled(1.0)) {
@@ -137,7 +132,7 @@ fn sigterm_during_pushes_completes_them() {
     let error = thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(100));
-            signal("TERM", &server);
+            server.signal("TERM");
         });
         loop {
             if let Err(error) = store.push("w", &filled(1.0)) {

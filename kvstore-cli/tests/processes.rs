@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use kvstore::{NetStore, NetStoreOptions, backends};
 use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
 
-use self::process::{KVSTORE, LONG, Process};
+use self::process::{KVSTORE, LONG, Process, signal};
 
 /// A server in another process.
 struct Served {
@@ -29,14 +29,6 @@ impl Served {
     fn start(arguments: &[&str]) -> Self {
         let (process, address) = Process::serve(arguments);
         Self { process, address }
-    }
-
-    fn signal(&self, name: &str) {
-        let done = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.process.child.id().to_string())
-            .status();
-        assert!(done.unwrap().success());
     }
 
     fn options(&self) -> NetStoreOptions {
@@ -71,7 +63,7 @@ fn sigterm_ends_the_server_with_code_0() {
     let mut served = Served::start(&["--address", "127.0.0.1:0"]);
     let store = NetStore::connect(backends(), &served.options()).unwrap();
     assert!(store.keys().unwrap().is_empty());
-    served.signal("TERM");
+    served.process.signal("TERM");
     assert_eq!(served.process.child.wait().unwrap().code(), Some(0));
     assert_eq!(served.process.rest_of_line("ending: "), "completing the calls that run");
 }
@@ -151,15 +143,11 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
     let mut victim = start_member(&served);
     eventually("the victim joins", || watcher.members().unwrap().len() == 2);
-    let signal = |name: &str| {
-        let done = Command::new("kill").arg(name).arg(victim.id().to_string()).status();
-        assert!(done.unwrap().success());
-    };
-    signal("-STOP");
+    signal(&victim, "STOP");
     eventually("the lease ends", || watcher.members().unwrap().len() == 1);
     assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
     // The same process continues.
-    signal("-CONT");
+    signal(&victim, "CONT");
     eventually("it is back", || watcher.members().unwrap().len() == 2);
     assert_eq!(watcher.num_dead_node(4).unwrap(), 0);
     victim.kill().unwrap();
@@ -172,9 +160,8 @@ fn a_stopped_member_does_not_hold_up_the_end_of_the_server() {
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
     let mut victim = start_member(&served);
     eventually("the victim joins", || watcher.members().unwrap().len() == 2);
-    let stopped = Command::new("kill").arg("-STOP").arg(victim.id().to_string()).status();
-    assert!(stopped.unwrap().success());
-    served.signal("TERM");
+    signal(&victim, "STOP");
+    served.process.signal("TERM");
     assert_eq!(served.process.child.wait().unwrap().code(), Some(0));
     victim.kill().unwrap();
     victim.wait().unwrap();

@@ -40,6 +40,14 @@ fn start_with(count: usize, options: &ServerOptions) -> Vec<Arc<Server>> {
     (0..count).map(|_| Arc::new(Server::start(backends(), options).unwrap())).collect()
 }
 
+/// Starts a server with a memory limit of this number of bytes.
+fn start_limited(limit: usize) -> Arc<Server> {
+    let cpu = CpuBackend::new();
+    cpu.set_memory_limit(Some(limit));
+    let limited = Backends::new(vec![cpu]);
+    Arc::new(Server::start(&limited, &ServerOptions::new("127.0.0.1:0")).unwrap())
+}
+
 fn options(servers: &[Arc<Server>]) -> NetStoreOptions {
     let addresses = servers.iter().map(|server| server.address().to_string());
     NetStoreOptions::of_servers(addresses).divide_above(DIVIDE_ABOVE).timeout(LONG)
@@ -226,11 +234,7 @@ fn a_worker_finds_keys_that_another_one_has_replaced() {
 #[test]
 fn an_init_that_fails_on_one_server_leaves_no_key() {
     let mut servers = start(2);
-    let cpu = CpuBackend::new();
-    cpu.set_memory_limit(Some(4096));
-    let limited = Backends::new(vec![cpu]);
-    let options_of_last = ServerOptions::new("127.0.0.1:0");
-    servers.push(Arc::new(Server::start(&limited, &options_of_last).unwrap()));
+    servers.push(start_limited(4096));
     let store = connect(&servers);
     store.init(&[key("before")], &[value(&[1.0; 6])]).unwrap();
     for name in ["a", "b", "c", "d", "e", "f"] {
@@ -421,11 +425,7 @@ fn a_bounded_pull_waits_for_pushes_to_every_server() {
 #[test]
 fn a_push_for_which_one_server_has_no_memory_says_so() {
     let mut servers = start(1);
-    let cpu = CpuBackend::new();
-    cpu.set_memory_limit(Some(40_000));
-    let limited = Backends::new(vec![cpu]);
-    let server = Server::start(&limited, &ServerOptions::new("127.0.0.1:0")).unwrap();
-    servers.push(Arc::new(server));
+    servers.push(start_limited(40_000));
     let store = connect(&servers);
     store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
     store.init(&[key("w")], &[value(&vec![1.0; 8000])]).unwrap();

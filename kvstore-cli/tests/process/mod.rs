@@ -37,12 +37,24 @@ impl Process {
         lines.find_map(|line| line.strip_prefix(start).map(str::to_owned)).expect(start)
     }
 
+    #[allow(dead_code, reason = "some tests use it")]
+    pub(crate) fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
     /// Returns the rest of each line that starts with `start`, until the process ends.
     #[allow(dead_code, reason = "some tests use it")]
     pub(crate) fn rest_of_lines(&mut self, start: &str) -> Vec<String> {
         let lines = self.lines.by_ref().map_while(Result::ok);
         lines.filter_map(|line| line.strip_prefix(start).map(str::to_owned)).collect()
     }
+}
+
+/// Sends a signal, for example `TERM`.
+#[allow(dead_code, reason = "some tests use it")]
+pub(crate) fn signal(process: &Child, name: &str) {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(process.id().to_string()).status();
+    assert!(sent.unwrap().success());
 }
 
 impl Drop for Process {
