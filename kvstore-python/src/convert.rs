@@ -50,7 +50,7 @@ pub(crate) fn device_like(object: &Bound<'_, PyAny>) -> PyResult<Device> {
         return Err(type_error(py, "ctx: expected a device, such as `cpu()`, found None"));
     }
     let pair_of = PAIR.import(py, "mxkv.context", "_pair")?;
-    let pair = finalization::call(pair_of, &PyTuple::new(py, [object])?, None)?;
+    let pair = finalization::call(pair_of, (object,), None)?;
     device(py, pair.extract()?)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn dtype_like(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     static NAME_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let name_of = NAME_OF.import(py, "mxkv._dtypes", "name_of")?;
-    let name = finalization::call(name_of, &PyTuple::new(py, [object])?, None)?;
+    let name = finalization::call(name_of, (object,), None)?;
     dtype(py, &name.extract::<String>()?)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn dtype_like(object: &Bound<'_, PyAny>) -> PyResult<DType> {
 pub(crate) fn context(py: Python<'_>, device: Device) -> PyResult<Bound<'_, PyAny>> {
     static CONTEXT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CONTEXT.import(py, "mxkv.context", "Context")?;
-    finalization::call(class, &(device.kind().name(), device.ordinal()).into_pyobject(py)?, None)
+    finalization::call(class, (device.kind().name(), device.ordinal()), None)
 }
 
 /// Returns the shape for a sequence of lengths or a single length.
@@ -99,8 +99,9 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
     }
     numpy::check_unmasked(object)?;
     // Objects with `__dlpack__` are arrays. Only those without axes are numbers.
-    let has_axes = object.hasattr(intern!(py, "__dlpack__"))? && {
-        let is_scalar = object.getattr("ndim").and_then(|axes| axes.eq(0));
+    let has_axes = finalization::has_attribute(object, intern!(py, "__dlpack__"))? && {
+        let axes = finalization::attribute(object, intern!(py, "ndim"));
+        let is_scalar = axes.and_then(|axes| axes.eq(0));
         !optional(py, is_scalar)?.unwrap_or(false)
     };
     if has_axes || object.is_instance_of::<PyString>() {
@@ -109,7 +110,7 @@ pub(crate) fn number(object: &Bound<'_, PyAny>, dtype: DType) -> PyResult<Option
     if let Some(number) = optional(py, object.extract::<i64>())? {
         return Ok(Some(Scalar::from(number)));
     }
-    if object.hasattr(intern!(py, "__float__"))? {
+    if finalization::has_attribute(object, intern!(py, "__float__"))? {
         return Ok(Some(Scalar::from(object.extract::<f64>()?)));
     }
     Ok(None)
@@ -140,7 +141,7 @@ fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
     static SHOWN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let shown = SHOWN.import(py, "mxkv._arguments", "shown")?;
-    let text = finalization::call(shown, &PyTuple::new(py, [object])?, None)?;
+    let text = finalization::call(shown, (object,), None)?;
     text.extract::<String>()
 }
 

@@ -1,9 +1,8 @@
 //! NumPy's arrays as arguments.
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
+use pyo3::types::PyDict;
 
 use crate::interpreter::finalization;
 
@@ -16,7 +15,7 @@ pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let asarray = ASARRAY.import(py, "mxkv._arguments", "asarray")?;
-    finalization::call(asarray, &PyTuple::new(py, [object])?, None)
+    finalization::call(asarray, (object,), None)
 }
 
 /// Rejects NumPy's masked arrays.
@@ -24,13 +23,13 @@ pub(crate) fn asarray<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
 /// # Errors
 /// - A `TypeError`, because the mask would be lost.
 pub(crate) fn check_unmasked(object: &Bound<'_, PyAny>) -> PyResult<()> {
-    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static MASKED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = object.py();
     let class = match MASKED.get(py) {
         Some(class) => class.bind(py),
         // Importing `numpy.ma` is slow, and masked arrays exist only after an import.
-        None if MODULES.import(py, "sys", "modules")?.contains(intern!(py, "numpy.ma"))? => {
+        None if MODULES.import(py, "sys", "modules")?.contains("numpy.ma")? => {
             MASKED.import(py, "numpy.ma", "MaskedArray")?
         }
         None => return Ok(()),

@@ -100,6 +100,65 @@ def test_a_process_ends_while_threads_call_the_package(call):
         assert output(program) == ""
 
 
+#: Code that a verb runs, and the verb. Python terminates a thread in the same way if the thread
+#: acquires the GIL after the interpreter has ended.
+ENDINGS = {
+    "updater": "kv.set_updater(lambda *_: end()); kv.push(0, array)",
+    "attribute": "nd.from_dlpack(Computed())",
+    "method": "nd.from_dlpack(Array())",
+    "class": "nd.from_dlpack(Unhashable())",
+    "sequence": "nd.zeros(Sequence())",
+    "index": "kv.pull(Number())",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc unwinds a thread that ends")
+@pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in ENDINGS.items()])
+def test_a_thread_that_ends_in_code_that_a_verb_calls_is_not_unwound(call):
+    program = f"""
+    import collections.abc, ctypes, threading
+    import numpy, mxkv as mx
+    from mxkv import nd
+    pthread_exit = ctypes.CDLL(None).pthread_exit
+    pthread_exit.argtypes = [ctypes.c_void_p]
+    begun = threading.Event()
+    def end():
+        begun.set()
+        pthread_exit(None)
+    class Computed:
+        @property
+        def __array_interface__(self):
+            end()
+    class Array:
+        def __dlpack__(self, **options):
+            end()
+    class Meta(type):
+        def __hash__(self):
+            end()
+    class Unhashable(metaclass=Meta):
+        def __dlpack__(self, **options):
+            pass
+    class Sequence(collections.abc.Sequence):
+        def __len__(self):
+            return 1
+        def __getitem__(self, index):
+            end()
+    class Number:
+        def __index__(self):
+            end()
+    array, kv = nd.ones(3), mx.kv.create()
+    kv.init(0, array)
+    def work():
+        {call}
+    threading.Thread(target=work, daemon=True).start()
+    assert begun.wait(60)
+    # The thread keeps the locks of the store, but not the GIL.
+    assert nd.ones(3).sum().asscalar() == 3
+    """
+    for _ in range(RUNS):
+        assert output(program) == ""
+
+
 #: Calls by name. `array` is an `NDArray`, `of_numpy` a NumPy copy of it, `file` its file.
 ARRAYS = {
     "to NumPy": "array.asnumpy()",

@@ -8,7 +8,7 @@ use kvstore::{Key, Keys, fallible};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyInt, PyString, PyTuple};
+use pyo3::types::{PyInt, PyString};
 
 use super::listed;
 use crate::interpreter::error::{invalid, optional, to_python, type_error};
@@ -112,7 +112,7 @@ impl KeyKind {
         }
         match key.as_str().parse::<i64>() {
             Ok(number) => Ok(number.into_pyobject(py)?.into_any()),
-            Err(_) => py.get_type::<PyInt>().call1((key.as_str(),)),
+            Err(_) => finalization::call(&py.get_type::<PyInt>(), (key.as_str(),), None),
         }
     }
 }
@@ -141,7 +141,7 @@ impl Kind {
         if object.is_instance_of::<PyString>() {
             return Ok(Self::Text);
         }
-        if object.hasattr(intern!(object.py(), "__index__"))? {
+        if finalization::has_attribute(object, intern!(object.py(), "__index__"))? {
             return Ok(Self::Integer);
         }
         let found = object.get_type().name()?;
@@ -164,7 +164,7 @@ impl Kind {
         } else {
             static INDEX: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
             let index = INDEX.import(py, "operator", "index")?;
-            finalization::call(index, &PyTuple::new(py, [object])?, None)?
+            finalization::call(index, (object,), None)?
         };
         if let Some(number) = optional(py, number.extract::<i64>())? {
             return of_number(py, number);

@@ -2,7 +2,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyInt, PyList, PyMapping, PyString};
 
 use super::listed;
 use crate::array::classes::PyArray;
@@ -69,8 +69,8 @@ pub(crate) fn beside<'py>(
 fn items<'py>(map: &Bound<'py, PyAny>) -> PyResult<KeysAndArrays<'py>> {
     let (keys, arrays) = (PyList::empty(map.py()), PyList::empty(map.py()));
     let (py, name) = (map.py(), intern!(map.py(), "items"));
-    let items = finalization::call_method(map, name, &PyTuple::empty(py))?;
-    let items = finalization::call(&py.get_type::<PyList>(), &PyTuple::new(py, [items])?, None)?;
+    let items = finalization::call_method(map, name, ())?;
+    let items = finalization::call(&py.get_type::<PyList>(), (items,), None)?;
     for item in items.cast_into::<PyList>()? {
         let (key, array): (Bound<'py, PyAny>, Bound<'py, PyAny>) =
             item.extract().map_err(|_| {

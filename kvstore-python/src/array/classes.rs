@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use kvstore::{Error, NDArray, RowSparse, Value};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::PyType;
 
 use crate::interpreter::error::detached;
 use crate::interpreter::finalization;
@@ -49,7 +49,7 @@ impl PyArray {
         if class.is(py.get_type::<Self>()) {
             Ok(made)
         } else {
-            finalization::call(&class, &PyTuple::new(py, [made])?, None)
+            finalization::call(&class, (made,), None)
         }
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn new_array(py: Python<'_>, array: NDArray) -> PyResult<Bound<'_, Py
         return Ok(made);
     }
     let class = CLASS.import(py, "mxkv.np", "ndarray")?;
-    finalization::call(class, &PyTuple::new(py, [made])?, None)
+    finalization::call(class, (made,), None)
 }
 
 /// An array that stores only some of its rows. The others are 0.

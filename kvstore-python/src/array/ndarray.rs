@@ -2,6 +2,7 @@
 
 use kvstore::{BinaryOp, DeviceKind, Error, NDArray, Reduction, RowSparse, UnaryOp};
 use pyo3::basic::CompareOp;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyInt, PyIterator, PyTuple, PyType};
@@ -99,7 +100,8 @@ impl PyArray {
         static DTYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let dtype = self.array.dtype();
         if dtypes::is_in_numpy(dtype) {
-            return DTYPE.import(py, "numpy", "dtype")?.call1((dtype.name(),));
+            let class = DTYPE.import(py, "numpy", "dtype")?;
+            return finalization::call(class, (dtype.name(),), None);
         }
         Ok(dtype.name().into_pyobject(py)?.into_any())
     }
@@ -156,7 +158,8 @@ impl PyArray {
 
     /// Returns the elements as nested lists of numbers, one level for each axis.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        to_numpy::copied(py, &self.array)?.call_method0("tolist")
+        let copy = to_numpy::copied(py, &self.array)?;
+        finalization::call_method(&copy, intern!(py, "tolist"), ())
     }
 
     /// Returns a new array with the elements converted to another dtype, which is a name or a NumPy
@@ -457,7 +460,7 @@ impl PyArray {
     }
 
     fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.item(py)?.call_method0("__int__")
+        finalization::call_method(&self.item(py)?, intern!(py, "__int__"), ())
     }
 
     fn __hash__(slf: &Bound<'_, Self>) -> usize {

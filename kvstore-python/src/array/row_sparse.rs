@@ -11,6 +11,7 @@ use super::operand;
 use super::operators;
 use super::row_operators;
 use crate::convert;
+use crate::interop::to_numpy;
 use crate::interpreter::error::{about, detached, to_python};
 use crate::interpreter::lists;
 
@@ -108,7 +109,7 @@ impl PyRows {
 
     /// Returns the dense array as a NumPy array.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Bound::new(py, self.todense(py)?)?.call_method0("asnumpy")
+        to_numpy::copied(py, &NDArray::new(detached(py, || self.value().to_dense())?))
     }
 
     /// Returns a new array with the elements converted to another dtype, which is a name or a NumPy

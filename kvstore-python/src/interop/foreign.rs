@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyTuple, PyType};
 
 use super::block::Block;
 use super::dlpack::{DlDevice, HOST, Place};
@@ -25,9 +25,9 @@ use crate::numpy;
 pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
     let py = object.py();
     numpy::check_unmasked(object)?;
-    let has_interface = || object.hasattr(intern!(py, "__array_interface__"));
-    if !object.hasattr(intern!(py, "__dlpack__"))? {
-        if object.hasattr(intern!(py, "__cuda_array_interface__"))? {
+    let has_interface = || finalization::has_attribute(object, intern!(py, "__array_interface__"));
+    if !finalization::has_attribute(object, intern!(py, "__dlpack__"))? {
+        if finalization::has_attribute(object, intern!(py, "__cuda_array_interface__"))? {
             return by_gpu_interface(object).map(Some);
         }
         if !has_interface()? {
@@ -103,11 +103,11 @@ fn capsule<'py>(
     if let Some(queue) = queue {
         known.set_item("stream", queue)?;
     }
-    let (method, none) = (object.getattr(intern!(py, "__dlpack__"))?, PyTuple::empty(py));
+    let method = finalization::attribute(object, intern!(py, "__dlpack__"))?;
     let is_ours = matches!(place, Place::On(_));
     let (class, unversioned) = (object.get_type(), unversioned(py)?);
-    if is_ours && optional(py, unversioned.contains(&class))?.unwrap_or(false) {
-        return Ok(finalization::call(&method, &none, Some(&known))?.cast_into()?);
+    if is_ours && contains(unversioned, &class)? {
+        return Ok(finalization::call(&method, (), Some(&known))?.cast_into()?);
     }
     let options = known.copy()?;
     options.set_item("max_version", (1, 0))?;
@@ -115,15 +115,16 @@ fn capsule<'py>(
         options.set_item("dl_device", (HOST, 0))?;
     }
     let is_type_error = |error: &PyErr| error.get_type(py).is(py.get_type::<PyTypeError>());
-    let capsule = match finalization::call(&method, &none, Some(&options)) {
+    let capsule = match finalization::call(&method, (), Some(&options)) {
         // Test for the exact class: the object's code may have raised a subclass, such as an
         // exception of this package.
         Err(error) if is_ours && is_type_error(&error) => {
-            let answer = finalization::call(&method, &none, Some(&known));
+            let answer = finalization::call(&method, (), Some(&known));
             // If the second call fails too, the class may reject this array and not the option.
             if answer.is_ok() {
                 // A metaclass may have no hash.
-                optional(py, unversioned.call_method1(intern!(py, "add"), (class,)))?;
+                let add = intern!(py, "add");
+                optional(py, finalization::call_method(unversioned, add, (class,)))?;
             }
             answer?
         }
@@ -141,9 +142,17 @@ fn capsule<'py>(
 fn unversioned(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static CLASSES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let classes = CLASSES.get_or_try_init(py, || {
-        Ok::<_, PyErr>(py.import("weakref")?.getattr("WeakSet")?.call0()?.unbind())
+        let class = py.import("weakref")?.getattr("WeakSet")?;
+        finalization::call(&class, (), None).map(Bound::unbind)
     })?;
     Ok(classes.bind(py))
+}
+
+/// Returns whether a set of classes contains a class. A metaclass may have no hash.
+fn contains(classes: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<bool> {
+    let py = class.py();
+    let found = finalization::call_method(classes, intern!(py, "__contains__"), (class,));
+    optional(py, found)?.map_or(Ok(false), |found| found.is_truthy())
 }
 
 /// Returns the number of the stream that the other library must make wait for its work on the
@@ -161,13 +170,15 @@ fn queue(py: Python<'_>, device: Device) -> PyResult<Option<usize>> {
 fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
     let py = object.py();
     let name = intern!(py, "__dlpack_device__");
-    if !object.hasattr(name)? {
+    if !finalization::has_attribute(object, name)? {
         return Ok(Place::On(Device::default()));
     }
-    let device = finalization::call(&object.getattr(name)?, &PyTuple::empty(py), None)?;
+    let device = finalization::call_method(object, name, ())?;
     let device: Bound<'_, PyTuple> = device.cast_into()?;
     // Libraries use their own enumerations for the kind.
-    let number = |index| device.get_item(index)?.call_method0("__int__")?.extract::<i32>();
+    let int = intern!(py, "__int__");
+    let number =
+        |index| finalization::call_method(&device.get_item(index)?, int, ())?.extract::<i32>();
     let device = DlDevice { kind: number(0)?, id: number(1)? };
     match Place::of(device) {
         Place::On(ours) if kvstore::backends().of(ours).is_err() => Ok(Place::Elsewhere(device)),
@@ -182,7 +193,8 @@ fn place(object: &Bound<'_, PyAny>) -> PyResult<Place> {
 fn export_error(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
     let py = object.py();
     let class = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    let requires_grad = object.getattr("requires_grad").and_then(|value| value.is_truthy());
+    let requires_grad = finalization::attribute(object, intern!(py, "requires_grad"))
+        .and_then(|value| value.is_truthy());
     let hint = if let Some(layout) = pytorch::sparse_layout(object)? {
         format!("{layout}{}", pytorch::ROWS_OF_SPARSE)
     } else if optional(py, requires_grad)?.unwrap_or(false) {
@@ -199,7 +211,7 @@ fn export_error(object: &Bound<'_, PyAny>, reason: PyErr) -> PyResult<PyErr> {
 
 /// Reads an array through NumPy's array interface, version 3.
 fn by_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
-    let interface = object.getattr(intern!(object.py(), "__array_interface__"))?;
+    let interface = finalization::attribute(object, intern!(object.py(), "__array_interface__"))?;
     let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
     described(object, &interface, (Device::default(), address), is_read_only)
 }
@@ -208,9 +220,9 @@ fn by_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
 /// contain the device, so the address determines it.
 fn by_gpu_interface(object: &Bound<'_, PyAny>) -> PyResult<Arc<Block>> {
     let py = object.py();
-    let interface = object.getattr(intern!(py, "__cuda_array_interface__"))?;
+    let interface = finalization::attribute(object, intern!(py, "__cuda_array_interface__"))?;
     let (address, is_read_only): (usize, bool) = interface.get_item("data")?.extract()?;
-    let stream = interface.call_method1("get", ("stream",))?;
+    let stream = member(&interface, "stream")?;
     let producer = stream::producer(&stream)?;
     let device = detached(py, || {
         let first = Device::gpu(0);
@@ -234,7 +246,7 @@ fn described(
     at: (Device, usize),
     is_read_only: bool,
 ) -> PyResult<Arc<Block>> {
-    if !interface.call_method1("get", ("mask",))?.is_none() {
+    if !member(interface, "mask")?.is_none() {
         let text = "an array with a mask: expected an array without one";
         return Err(type_error(object.py(), text));
     }
@@ -245,8 +257,13 @@ fn described(
         return Err(type_error(object.py(), text));
     };
     let shape: Vec<usize> = interface.get_item("shape")?.extract()?;
-    let strides = interface.call_method1("get", ("strides",))?.extract()?;
+    let strides = member(interface, "strides")?.extract()?;
     Block::at(at, !is_read_only, TensorSpec::new(shape, dtype), strides, object).map(Arc::new)
+}
+
+/// Returns a member of a dictionary, or `None` of Python.
+fn member<'py>(interface: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    finalization::call_method(interface, intern!(interface.py(), "get"), (name,))
 }
 
 /// Returns the dtype for a type string in the machine's byte order, or `None` for other strings.
@@ -262,6 +279,7 @@ fn dtype(object: &Bound<'_, PyAny>, typestr: &str) -> PyResult<Option<DType>> {
 
 /// Returns the name of the object's dtype, or `None` without a dtype.
 fn dtype_name(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let name = object.getattr("dtype").and_then(|dtype| finalization::text(&dtype)?.extract());
+    let name = finalization::attribute(object, intern!(object.py(), "dtype"))
+        .and_then(|dtype| finalization::text(&dtype)?.extract());
     optional(object.py(), name)
 }

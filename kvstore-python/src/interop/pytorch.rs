@@ -18,16 +18,19 @@ use crate::interpreter::finalization;
 /// - A `BufferError` for a negated view, which PyTorch would export with the wrong sign.
 pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    let Some(takes_part) = optional(py, object.getattr(intern!(py, "requires_grad")))? else {
+    let Some(takes_part) =
+        optional(py, finalization::attribute(object, intern!(py, "requires_grad")))?
+    else {
         return Ok(object.clone());
     };
-    if let Some(is_negated) = optional(py, object.call_method0(intern!(py, "is_neg")))?
+    if let Some(is_negated) =
+        optional(py, finalization::call_method(object, intern!(py, "is_neg"), ()))?
         && is_negated.is_truthy()?
     {
         return Err(PyBufferError::new_err("it is a negated view, use `.resolve_neg()`"));
     }
     if takes_part.is_truthy()? && !records_gradients(py)? {
-        return object.call_method0(intern!(py, "detach"));
+        return finalization::call_method(object, intern!(py, "detach"), ());
     }
     Ok(object.clone())
 }
@@ -50,7 +53,7 @@ pub(crate) fn note_writes(py: Python<'_>, objects: &[Py<PyAny>]) -> PyResult<()>
     let noted = objects.iter().map(|object| {
         let object = object.bind(py);
         if object.is_instance(&tensor)? {
-            note.call1((object,))?;
+            finalization::call(&note, (object,), None)?;
         }
         Ok(())
     });
@@ -68,7 +71,7 @@ pub(crate) const ROWS_OF_SPARSE: &str = ": pass a row-sparse gradient as `t = t.
 /// - An exception raised while the layout is read, if it must be passed on.
 pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let py = object.py();
-    let layout = object.getattr(intern!(py, "layout"));
+    let layout = finalization::attribute(object, intern!(py, "layout"));
     let layout = layout.and_then(|layout| finalization::text(&layout)?.extract::<String>());
     let layout = optional(py, layout)?;
     let sparse = layout.filter(|layout| layout.starts_with("torch.sparse"));
@@ -77,7 +80,9 @@ pub(crate) fn sparse_layout(object: &Bound<'_, PyAny>) -> PyResult<Option<String
 
 fn records_gradients(py: Python<'_>) -> PyResult<bool> {
     match loaded(py)? {
-        Some(torch) => torch.call_method0(intern!(py, "is_grad_enabled"))?.is_truthy(),
+        Some(torch) => {
+            finalization::call_method(&torch, intern!(py, "is_grad_enabled"), ())?.is_truthy()
+        }
         None => Ok(true),
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn array<'py>(
             let simple = py.import("types")?.getattr("SimpleNamespace")?;
             let options = PyDict::new(py);
             options.set_item("__array_interface__", interface)?;
-            asarray(&simple.call((), Some(&options))?)?
+            asarray(&finalization::call(&simple, (), Some(&options))?)?
         }
         None if copy == Some(false) => {
             let (spec, device) = (array.spec(), array.device());
@@ -58,7 +58,7 @@ pub(crate) fn array<'py>(
     let Some(dtype) = dtype else { return Ok(of_numpy) };
     let options = PyDict::new(py);
     options.set_item("copy", false)?;
-    let cast = of_numpy.call_method("astype", (dtype,), Some(&options))?;
+    let cast = finalization::call(&of_numpy.getattr("astype")?, (dtype,), Some(&options))?;
     if copy == Some(false) && !cast.is(&of_numpy) {
         let spec = array.spec();
         let text = format!("copy: expected True or None for {spec} as {dtype}, found False");
@@ -82,7 +82,7 @@ fn read_only(
     static VIEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let kept = Bound::new(py, TensorOwner(value))?;
     let view = VIEW.import(py, "mxkv._memory", "read_only")?;
-    finalization::call(view, &(kept, address, num_bytes).into_pyobject(py)?, None)
+    finalization::call(view, (kept, address, num_bytes), None)
 }
 
 /// Returns a dtype as NumPy's array interface names it, or `None` if NumPy lacks it.
@@ -96,7 +96,8 @@ pub(crate) fn copied<'py>(py: Python<'py>, array: &NDArray) -> PyResult<Bound<'p
     static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let dtype = dtypes::in_numpy(array.dtype());
     let empty = EMPTY.import(py, "numpy", "empty")?;
-    let copy = empty.call1((convert::dims(py, array.shape())?, dtype.name()))?;
+    let shape = convert::dims(py, array.shape())?;
+    let copy = finalization::call(empty, (shape, dtype.name()), None)?;
     let block = foreign::writable(&copy)?
         .ok_or_else(|| type_error(py, "an array of NumPy exports no memory"))?;
     detached(py, || block.write(&array.tensor().cast(dtype)?).map(drop))?;

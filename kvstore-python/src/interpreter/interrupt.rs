@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use super::error::detached;
+use super::finalization;
 
 /// How often the work checks for signals. A check waits for the GIL.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -47,9 +48,10 @@ pub(crate) fn interruptible<T: Send>(
 fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     static MAIN_THREAD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static THREAD: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let main_thread = MAIN_THREAD.import(py, "threading", "main_thread")?.call0()?;
-    let own = THREAD.import(py, "threading", "get_ident")?.call0()?;
-    main_thread.getattr("ident")?.eq(own)
+    let main_thread = MAIN_THREAD.import(py, "threading", "main_thread")?;
+    let own = THREAD.import(py, "threading", "get_ident")?;
+    let main_thread = finalization::call(main_thread, (), None)?;
+    main_thread.getattr("ident")?.eq(finalization::call(own, (), None)?)
 }
 
 fn run_handlers(py: Python<'_>) -> PyResult<()> {

@@ -9,9 +9,10 @@ use kvstore::fallible;
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use super::error::{to_python, wrong_class};
+use super::finalization;
 
 /// Returns a list of items.
 ///
@@ -53,6 +54,14 @@ pub(crate) fn read<'py, T: FromPyObjectOwned<'py>>(object: &Bound<'py, PyAny>) -
     if !is_sequence || object.is_instance_of::<PyString>() {
         return Err(wrong_class(object, "expected a list"));
     }
+    // Iterating over another class may run Python code, so copy it first.
+    let is_builtin =
+        object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>();
+    let object = if is_builtin {
+        object.clone()
+    } else {
+        finalization::call(&object.py().get_type::<PyList>(), (object,), None)?
+    };
     let items = object.try_iter()?.map(|item| item?.extract().map_err(Into::into));
     collect(object.py(), object.len().unwrap_or_default(), items)
 }

@@ -5,10 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kvstore::{Checkpoint, CheckpointProgress, Checkpoints};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString};
 
 use crate::interpreter::error::{detached, to_python};
+use crate::interpreter::finalization;
 
 /// The longest delay of a signal handler.
 const STEP: Duration = Duration::from_millis(50);
@@ -95,7 +97,8 @@ fn finish_checkpoints(py: Python<'_>) -> PyResult<()> {
 /// Registers the wait with `atexit`, which runs after all non-daemon threads have ended.
 pub(crate) fn wait_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let finish = wrap_pyfunction!(finish_checkpoints, module)?;
-    module.py().import("atexit")?.call_method1("register", (finish,))?;
+    let register = module.py().import("atexit")?.getattr("register")?;
+    finalization::call(&register, (finish,), None)?;
     Ok(())
 }
 
@@ -105,14 +108,15 @@ fn wait_at_exit_of_child(py: Python<'_>) -> PyResult<()> {
     static REGISTERED_IN: AtomicU32 = AtomicU32::new(0);
     let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
     let Some(process) = modules.get_item("multiprocessing.process")? else { return Ok(()) };
-    if process.call_method0("parent_process")?.is_none()
+    let parent = finalization::call_method(&process, intern!(py, "parent_process"), ())?;
+    if parent.is_none()
         || REGISTERED_IN.swap(std::process::id(), Ordering::Relaxed) == std::process::id()
     {
         return Ok(());
     }
     let finish = wrap_pyfunction!(finish_checkpoints, py)?;
     let options = [("exitpriority", 0)].into_py_dict(py)?;
-    let util = py.import("multiprocessing.util")?;
-    util.call_method("Finalize", (py.None(), finish), Some(&options))?;
+    let class = py.import("multiprocessing.util")?.getattr("Finalize")?;
+    finalization::call(&class, (py.None(), finish), Some(&options))?;
     Ok(())
 }

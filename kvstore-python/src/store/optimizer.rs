@@ -14,7 +14,7 @@ use crate::array::classes::{PyArray, PyRows};
 use crate::array::operand;
 use crate::convert;
 use crate::interpreter::error::{about, detached, invalid, to_python, wrong_class};
-use crate::interpreter::lists;
+use crate::interpreter::{finalization, lists};
 
 /// An optimizer: its name and its hyper-parameters. A store copies it when the optimizer is set.
 #[pyclass(frozen, subclass, name = "Optimizer", module = "mxkv._native")]
@@ -264,7 +264,7 @@ impl PyState {
 
     /// Returns the array as a NumPy array, if the state is one array.
     fn asnumpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.only(py, "asnumpy")?.call0()
+        finalization::call(&self.only(py, "asnumpy")?, (), None)
     }
 
     /// Supports `pickle` and `copy`: returns the state in the format of a state file.

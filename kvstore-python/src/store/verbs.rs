@@ -562,8 +562,8 @@ fn warn_about_rows(py: Python<'_>) -> PyResult<()> {
     static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let text =
         "pull does not change row-sparse outputs: use row_sparse_pull or ignore_sparse=False";
-    let arguments = (text, py.get_type::<PyUserWarning>()).into_pyobject(py)?;
-    finalization::call(WARN.import(py, "warnings", "warn")?, &arguments, None).map(drop)
+    let arguments = (text, py.get_type::<PyUserWarning>());
+    finalization::call(WARN.import(py, "warnings", "warn")?, arguments, None).map(drop)
 }
 
 fn is_truthy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -587,5 +587,5 @@ pub(crate) fn described<'py>(
         stats.state_bytes,
     );
     let class = KEY_STATS.import(py, "mxkv.kvstore", "KeyStats")?;
-    finalization::call(class, &arguments.into_pyobject(py)?, None)
+    finalization::call(class, arguments, None)
 }
