@@ -29,7 +29,8 @@ fn worker() {
     if std::env::var_os("KVSTORE_TEST_WORKER").is_none() {
         return;
     }
-    let store = create("dist_async").unwrap();
+    let name = std::env::var("KVSTORE_TEST_NAME");
+    let store = create(name.as_deref().unwrap_or("dist_async")).unwrap();
     println!("\njoined as {}", store.members().unwrap()[0].name);
     store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
     store.init("w", &full([3], 1000.0, DType::F32, Device::cpu(0)).unwrap()).unwrap();
@@ -58,11 +59,16 @@ fn expected() -> String {
 
 #[test]
 fn dist_async_joins_the_servers_of_the_environment() {
-    let servers = [0, 1].map(|_| Process::serve(&["--address", "127.0.0.1:0"]));
-    let addresses: Vec<_> = servers.iter().map(|(_, address)| address.as_str()).collect();
     let this = std::env::current_exe().unwrap();
-    let mut worker = worker_command(&mut Command::new(this), &addresses.join(", "));
-    assert_eq!(worker.rest_of_line("pulled "), expected());
+    // The aliases join as well.
+    for name in ["dist_async", "dist_device_async", "dist_async_device"] {
+        let servers = [0, 1].map(|_| Process::serve(&["--address", "127.0.0.1:0"]));
+        let addresses: Vec<_> = servers.iter().map(|(_, address)| address.as_str()).collect();
+        let mut command = Command::new(&this);
+        let command = command.env("KVSTORE_TEST_NAME", name);
+        let mut worker = worker_command(command, &addresses.join(", "));
+        assert_eq!(worker.rest_of_line("pulled "), expected(), "{name}");
+    }
     for name in ["dist_async", "dist_device_async", "dist_async_device"] {
         let error = create(name).unwrap_err().to_string();
         assert!(error.contains("KVSTORE_SERVERS has no addresses of servers"), "{name}: {error}");

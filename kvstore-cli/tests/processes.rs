@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kvstore::{NetStore, NetStoreOptions, backends};
-use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
+use kvstore_core::{Device, ErrorCode, Key, KvStore, Optimizer, Tensor, WorkerGroup};
 
 use self::process::{KVSTORE, LONG, Process, signal};
 
@@ -74,6 +74,39 @@ fn addresses_that_other_machines_reach_need_a_flag() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("other machines can reach 0.0.0.0:0"), "{}", stderr(&output));
     Served::start(&["--address", "0.0.0.0:0", "--insecure"]);
+}
+
+#[test]
+fn a_port_in_use_is_an_error() {
+    let served = Served::start(&["--address", "127.0.0.1:0"]);
+    let output = run(&["serve", "--address", &served.address]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(&served.address), "{}", stderr(&output));
+    assert!(stderr(&output).contains("in use"), "{}", stderr(&output));
+}
+
+#[test]
+fn calls_on_a_stopped_server_wait_until_it_continues() {
+    let served = Served::start(&["--address", "127.0.0.1:0"]);
+    let store = NetStore::connect(backends(), &served.options()).unwrap();
+    let hurried = served.options().timeout(Duration::from_millis(300));
+    let hurried = NetStore::connect(backends(), &hurried).unwrap();
+    let (key, ones) = (Key::new("w").unwrap(), [1f32; 4]);
+    let ones = Tensor::from_slice(backends(), Device::cpu(0), [4], &ones).unwrap();
+    store.init(std::slice::from_ref(&key), &[ones.clone().into()]).unwrap();
+    store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
+    served.process.signal("STOP");
+    let error = hurried.pull(std::slice::from_ref(&key), 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
+    thread::scope(|scope| {
+        let push = || store.push(std::slice::from_ref(&key), &[ones.into()], 0).unwrap();
+        let pushing = scope.spawn(push);
+        thread::sleep(Duration::from_millis(500));
+        assert!(!pushing.is_finished());
+        served.process.signal("CONT");
+    });
+    // The push counts once.
+    assert_eq!(store.pull(&[key], 0).unwrap()[0].to_vec::<f32>().unwrap(), [0.0; 4]);
 }
 
 #[test]

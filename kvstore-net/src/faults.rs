@@ -30,29 +30,56 @@ pub(crate) enum Fault {
     IgnoreStaleness,
     /// A dead member that has arrived at a barrier is counted instead of a live one.
     CountDead,
+    /// A server makes calls with the layout of a value that has been replaced.
+    IgnoreLayout,
+    /// Members see a new key before all servers have their parts.
+    ShowEarly,
+    /// Members use a value that replaces another one before all servers have their parts.
+    UseEarly,
+    /// The client repeats a push that some of the servers have made.
+    RepeatPart,
+    /// The client does not repeat the parts of a push that some of the servers have not made.
+    DropPart,
+    /// The keys of a member that died during `init` stay.
+    KeepUnfinished,
 }
 
 thread_local! {
-    /// The fault that is planted. A simulation runs in one thread.
+    /// The fault that is planted in this thread.
     static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
 }
 
 impl Fault {
-    /// All faults.
-    pub(crate) const ALL: [Self; 12] = [
-        Self::SkipFence,
-        Self::HoldName,
-        Self::ReturnName,
-        Self::ForgetCall,
-        Self::DropOutcome,
-        Self::KeepCalls,
-        Self::ConfirmEarly,
-        Self::ReuseNumber,
-        Self::RepeatElsewhere,
-        Self::AdvanceTwice,
-        Self::IgnoreStaleness,
-        Self::CountDead,
+    /// The faults that one server or its clients can have, each with the first seed that finds it.
+    pub(crate) const OF_ONE_SERVER: [(Self, u64); 12] = [
+        (Self::SkipFence, 78),
+        (Self::HoldName, 4232),
+        (Self::ReturnName, 62),
+        (Self::ForgetCall, 10),
+        (Self::DropOutcome, 10),
+        (Self::KeepCalls, 7),
+        (Self::ConfirmEarly, 10),
+        (Self::ReuseNumber, 247),
+        (Self::RepeatElsewhere, 83),
+        (Self::AdvanceTwice, 0),
+        (Self::IgnoreStaleness, 6),
+        (Self::CountDead, 77),
     ];
+
+    /// The faults that need several servers, with their seeds.
+    pub(crate) const OF_SEVERAL_SERVERS: [(Self, u64); 6] = [
+        (Self::IgnoreLayout, 5),
+        (Self::ShowEarly, 282),
+        (Self::UseEarly, 498),
+        (Self::RepeatPart, 1),
+        (Self::DropPart, 813),
+        (Self::KeepUnfinished, 62),
+    ];
+
+    /// Returns the fault that is planted in this thread.
+    pub(crate) fn planted() -> Option<Self> {
+        PLANTED.get()
+    }
 
     /// Returns whether this fault is planted in this thread.
     pub(crate) fn is_planted(self) -> bool {

@@ -73,6 +73,9 @@ mod runtime;
 mod server;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+#[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a check fails by panicking")]
+mod versions;
 mod wire;
 
 pub use client::{NetStore, NetStoreOptions, ServerStatus};

@@ -49,6 +49,25 @@ fn a_barrier_waits_for_every_live_member() {
 }
 
 #[test]
+fn several_servers_have_one_barrier_and_one_rank_for_each_member() {
+    let servers = [server(), server(), server()];
+    let addresses = || servers.iter().map(|server| server.address().to_string());
+    let options = NetStoreOptions::of_servers(addresses()).timeout(LONG);
+    let stores = ["first", "second"].map(|name| connect(&options.clone().name(name)));
+    for (rank, store) in stores.iter().enumerate() {
+        assert_eq!((store.rank().unwrap(), store.num_workers().unwrap()), (rank, 2));
+    }
+    let [first, second] = stores;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.barrier());
+        thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        second.barrier().unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_process_that_waits_at_a_barrier_can_be_replaced() {
     let server = server();
     let proxy = Proxy::new(server.address());

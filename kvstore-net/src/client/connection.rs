@@ -140,6 +140,22 @@ enum Attempt {
     Fenced,
 }
 
+const UNKNOWN: &str = "it is not known whether the call took effect";
+
+/// The error of a call that may have taken effect.
+pub(super) fn unknown(what: &str, reason: &str, error: &Error) -> Error {
+    let error = error.chain();
+    Error::Transport {
+        operation: what.to_owned(),
+        source: format!("{reason}{UNKNOWN}: {error}").into(),
+    }
+}
+
+/// Returns whether the call of an error may have taken effect.
+pub(super) fn is_unknown(error: &Error) -> bool {
+    matches!(error, Error::Transport { source, .. } if source.to_string().contains(UNKNOWN))
+}
+
 impl Connection {
     /// Connects to a server and joins its group.
     pub(super) async fn open(target: Target) -> Result<Arc<Self>> {
@@ -302,15 +318,9 @@ impl Connection {
             self.calls().next = open.sequence;
         }
         match result {
-            Err(Unmade(error)) if call.changes && in_doubt.is_some() => Err(Error::Transport {
-                operation: call.what.clone(),
-                source: format!(
-                    "the connection was lost, and it is not known whether the call took effect: \
-                     {}",
-                    error.chain()
-                )
-                .into(),
-            }),
+            Err(Unmade(error)) if call.changes && in_doubt.is_some() => {
+                Err(unknown(&call.what, "the connection was lost, and ", &error))
+            }
             Err(Unmade(error)) => Err(error),
             Ok(answered) => {
                 if let Ok(answer) = &answered

@@ -2,12 +2,13 @@
 
 pub(crate) mod connection;
 mod descriptions;
+pub(crate) mod driver;
 mod failures;
 mod group;
 pub(crate) mod membership;
 mod options;
 mod residuals;
-mod servers;
+pub(crate) mod servers;
 mod sharded;
 mod status;
 mod store;

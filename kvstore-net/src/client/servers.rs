@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kvstore_core::key::describe_call;
 use kvstore_core::process::Origin;
 use kvstore_core::{Backends, Compression, Error, Key, Result, Value};
-use tokio::runtime::Handle;
 
-use super::connection::{Answer, Call, Connection};
+use super::connection::{Answer, Call, Connection, is_unknown};
+use super::driver::Driver;
 use super::membership::Target;
 use super::residuals::{Encoder, Residuals};
 use crate::proto;
@@ -19,13 +20,12 @@ use crate::wire::to_compression;
 
 /// The connections of a store to all servers of its group, in the order of the list of servers.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(crate) struct Servers {
     backends: Backends,
     /// The connection to the first server, which keeps ranks, barriers and layouts.
     first: Arc<Connection>,
     all: Vec<Arc<Connection>>,
-    /// The threads of the connections.
-    runtime: Handle,
+    driver: Driver,
     compression: Mutex<CachedCompression>,
     /// Locked during pushes with compression.
     residuals: Mutex<Residuals>,
@@ -47,8 +47,21 @@ impl Servers {
     /// - [`Error::InvalidArgument`] if the list is empty or has a server twice.
     /// - The errors of [`Connection::open`].
     pub(super) fn connect(backends: &Backends, targets: Vec<Target>) -> Result<Self> {
-        let has_several = targets.iter().any(|target| target.connections.get() > 1);
-        let runtime = if has_several { runtime::parallel() } else { runtime::single() }?;
+        let connections = targets.iter().map(|target| target.connections.get()).max();
+        let driver = Driver::for_connections(connections.unwrap_or_default())?;
+        Self::join(backends, driver, targets, Connection::open)
+    }
+
+    /// Joins the group at each server as [`Servers::connect`] does, over other connections.
+    pub(crate) fn join<F>(
+        backends: &Backends,
+        driver: Driver,
+        targets: Vec<Target>,
+        open: impl Fn(Target) -> F,
+    ) -> Result<Self>
+    where
+        F: Future<Output = Result<Arc<Connection>>> + Send + 'static,
+    {
         let mut all: Vec<Arc<Connection>> = Vec::new();
         for target in targets {
             if all.iter().any(|known| known.server() == target.server) {
@@ -56,7 +69,7 @@ impl Servers {
                 return Err(Error::invalid(format!("servers: `{server}` is in the list twice")));
             }
             // One after the other, so that two processes with one name meet at the first server.
-            all.push(runtime::wait(&runtime, Connection::open(target))??);
+            all.push(driver.wait(open(target))??);
         }
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
         let first = all.first().cloned().ok_or_else(none)?;
@@ -69,7 +82,7 @@ impl Servers {
             backends: backends.clone(),
             first,
             all,
-            runtime,
+            driver,
             compression: Mutex::new(compression),
             residuals: Mutex::default(),
             process: Origin::current(),
@@ -88,13 +101,13 @@ impl Servers {
         self.all.len()
     }
 
-    /// Runs a future on the threads of the connections and waits for its result.
+    /// Runs a future and waits for its result.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
         self.check_process()?;
-        runtime::wait(&self.runtime, future)
+        self.driver.wait(future)
     }
 
     /// Returns whether the connections belong to a parent of this process.
@@ -114,13 +127,13 @@ impl Servers {
         &self,
         calls: impl IntoIterator<Item = (usize, Call)>,
     ) -> Result<Vec<Result<Answer>>> {
-        self.check_process()?;
-        let tasks = calls.into_iter().filter_map(|(server, call)| {
+        let calls = calls.into_iter().filter_map(|(server, call)| {
             let connection = Arc::clone(self.all.get(server)?);
-            Some(self.runtime.spawn(connection.call(self.backends.clone(), call)))
+            Some(connection.call(self.backends.clone(), call))
         });
-        let tasks: Vec<_> = tasks.collect();
+        let calls: Vec<_> = calls.collect();
         self.wait(async move {
+            let tasks: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
             let mut answers = Vec::new();
             for task in tasks {
                 answers.push(task.await.unwrap_or_else(|_| Err(runtime::ended())));
@@ -189,6 +202,31 @@ impl Servers {
         &self,
         (keys, values): (&[Key], &[Value]),
         orders: impl Fn(&[Key]) -> Result<Vec<u64>>,
+        push: impl FnMut(&[Key], &[Value], Option<&mut Encoder>) -> Result<Vec<bool>>,
+    ) -> Result<()> {
+        let mut num_pushed = 0;
+        let pushed = self.push_counting(&mut num_pushed, (keys, values), orders, push);
+        pushed.map_err(|error| match error {
+            Error::Updater { .. } => error,
+            error if num_pushed == 0 => error,
+            error => Error::Transport {
+                operation: describe_call("push", keys),
+                source: format!(
+                    "{num_pushed} of {} values have been pushed, but: {}",
+                    keys.len(),
+                    error.chain()
+                )
+                .into(),
+            },
+        })
+    }
+
+    /// Pushes as [`Servers::push`] does, and counts the values that have been pushed.
+    fn push_counting(
+        &self,
+        num_pushed: &mut usize,
+        (keys, values): (&[Key], &[Value]),
+        orders: impl Fn(&[Key]) -> Result<Vec<u64>>,
         mut push: impl FnMut(&[Key], &[Value], Option<&mut Encoder>) -> Result<Vec<bool>>,
     ) -> Result<()> {
         let (mut keys, mut values) = (Cow::Borrowed(keys), Cow::Borrowed(values));
@@ -213,6 +251,7 @@ impl Servers {
             } else {
                 push(&keys, &values, None)?
             };
+            *num_pushed += pushed.iter().filter(|is_pushed| **is_pushed).count();
             if pushed.iter().all(|is_pushed| *is_pushed) {
                 return Ok(());
             }
@@ -267,19 +306,38 @@ pub(super) fn complete(call: &Call, answers: Vec<Result<Answer>>) -> Result<Vec<
     let num_servers = answers.len();
     let is_made = |answer: &Answer| !answer.is_out_of_date();
     let num_made = answers.iter().filter(|answer| answer.as_ref().is_ok_and(is_made)).count();
-    let result = answers.into_iter().collect::<Result<Vec<_>>>();
+    let result = first_error(answers);
     result.map_err(|error| match error {
         Error::Updater { .. } => error,
-        error if call.changes && num_made > 0 => Error::Transport {
-            operation: call.what.clone(),
-            source: format!(
-                "{num_made} of {num_servers} servers have made their part of the call, but: {}",
-                error.chain()
-            )
-            .into(),
-        },
+        error if call.changes && num_made > 0 => {
+            made_in_part(&call.what, (num_made, num_servers), &error)
+        }
         error => error,
     })
+}
+
+/// Returns the answers, or the first error. Prefers an error which says that the outcome of its
+/// part is not known.
+fn first_error(answers: Vec<Result<Answer>>) -> Result<Vec<Answer>> {
+    let is_in_doubt = |answer: &Result<Answer>| answer.as_ref().is_err_and(is_unknown);
+    let (in_doubt, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_in_doubt);
+    in_doubt.into_iter().chain(others).collect()
+}
+
+/// The error of a call that some of the servers have made.
+pub(super) fn made_in_part(
+    what: &str,
+    (num_made, num_servers): (usize, usize),
+    error: &Error,
+) -> Error {
+    let error = error.chain();
+    Error::Transport {
+        operation: what.to_owned(),
+        source: format!(
+            "{num_made} of {num_servers} servers have made their part of the call, but: {error}"
+        )
+        .into(),
+    }
 }
 
 /// The error for a reply without one of its fields.

@@ -74,9 +74,14 @@ impl NetStore {
             timeout: options.timeout,
             connections: options.connections,
         });
-        let servers = Arc::new(Servers::connect(backends, targets.collect())?);
+        Ok(Self::on(Servers::connect(backends, targets.collect())?, options))
+    }
+
+    /// Returns the store on servers whose groups this process has joined.
+    pub(crate) fn on(servers: Servers, options: &NetStoreOptions) -> Self {
+        let servers = Arc::new(servers);
         let sharded = (servers.len() > 1).then(|| Sharded::new(Arc::clone(&servers), options));
-        Ok(Self {
+        Self {
             servers,
             sharded,
             descriptions: Descriptions::default(),
@@ -84,7 +89,7 @@ impl NetStore {
             embedded: Vec::new(),
             failures: Failures::default(),
             waits_at_exit: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Joins the group of servers in this process. Then [`KvStore::set_updater`] works, because the

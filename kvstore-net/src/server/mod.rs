@@ -7,9 +7,6 @@ mod local_stores;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod service;
-#[cfg(test)]
-#[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a check fails by panicking")]
-mod tests;
 mod verbs;
 
 use std::fmt;

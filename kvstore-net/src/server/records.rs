@@ -11,6 +11,8 @@ use super::checkpoints::Checkpoints;
 use super::contents::Contents;
 use super::group::Group;
 use super::verbs::{self, Answer, Payload};
+#[cfg(test)]
+use crate::faults::Fault;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -18,6 +20,9 @@ use crate::wire::parse_keys;
 
 /// The most layouts that a call may reserve, so that the numbers do not overflow.
 const MOST_LAYOUTS: u64 = 1 << 32;
+
+/// The layout of a key that is being replaced. No call has it.
+const NO_LAYOUT: u64 = 0;
 
 /// The most bytes of a push that is short.
 const SHORT: usize = 1 << 20;
@@ -45,6 +50,10 @@ struct Records {
 impl Records {
     /// Returns whether all keys are here in these layouts. A key may have no layout.
     fn has_all<'a>(&self, mut pairs: impl Iterator<Item = Option<(&'a str, u64)>>) -> bool {
+        #[cfg(test)]
+        if Fault::IgnoreLayout.is_planted() {
+            return pairs.all(|pair| pair.is_some_and(|(key, _)| self.by_key.contains_key(key)));
+        }
         pairs.all(|pair| pair.is_some_and(|(key, layout)| self.layout(key) == Some(layout)))
     }
 
@@ -52,11 +61,22 @@ impl Records {
         self.by_key.get(key).map(|record| record.placement.layout)
     }
 
-    /// Returns the placement of a key that exists for a member.
+    /// Returns the placement of a key that exists for a member. A key that another member is
+    /// replacing has no layout yet, so calls wait.
     fn visible(&self, key: &str, incarnation: u64) -> Option<proto::Placement> {
         let record = self.by_key.get(key)?;
-        let is_visible = record.is_visible || self.unfinished.get(key) == Some(&incarnation);
-        is_visible.then(|| record.placement.clone())
+        let placement = || record.placement.clone();
+        #[cfg(test)]
+        if Fault::UseEarly.is_planted() && record.is_visible {
+            return Some(placement());
+        }
+        match self.unfinished.get(key) {
+            None => Some(placement()),
+            Some(by) if *by == incarnation => Some(placement()),
+            Some(_) => {
+                record.is_visible.then(|| proto::Placement { layout: NO_LAYOUT, ..placement() })
+            }
+        }
     }
 
     fn has(&self, keys: &[String], layouts: &[u64]) -> bool {
@@ -381,7 +401,9 @@ impl Holder {
         for (key, placement) in asked {
             let name = key.as_str().to_owned();
             if existing != proto::OnExisting::Keep || !records.by_key.contains_key(&key) {
-                let is_unfinished = continues && placement.complete.is_some();
+                let is_unfinished = continues;
+                #[cfg(test)]
+                let is_unfinished = is_unfinished && !Fault::ShowEarly.is_planted();
                 if is_unfinished {
                     records.unfinished.insert(key.clone(), incarnation);
                 }
@@ -397,6 +419,10 @@ impl Holder {
     /// Removes the keys whose initialisation no member will finish: its member is dead, or
     /// `starts_again`.
     fn remove_unfinished(&self, starts_again: impl Fn(&Key, u64) -> bool) -> Result<()> {
+        #[cfg(test)]
+        if Fault::KeepUnfinished.is_planted() {
+            return Ok(());
+        }
         let left: Vec<Key> = {
             let records = self.records();
             let is_left =

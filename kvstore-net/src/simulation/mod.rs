@@ -30,9 +30,10 @@
 //! - When everything runs and is connected again, calls succeed and all workers finish.
 //!
 //! The last test plants each [`Fault`](crate::faults::Fault) and shows that these checks find it.
+//! [`several`] simulates several servers.
 //!
 //! The simulation does not cover the end of the connections when a server shuts down in order,
-//! because tokio ends them in a random order, and `NetStore`, which blocks its thread.
+//! because tokio ends them in a random order.
 
 #![allow(
     clippy::disallowed_macros,
@@ -46,6 +47,7 @@ mod observations;
 mod report;
 mod schedule;
 mod server;
+mod several;
 mod tests;
 mod worker;
 
@@ -114,23 +116,29 @@ fn host(worker: usize) -> String {
 }
 
 fn happen(event: Event, simulation: &Simulation, sim: &mut Sim) {
-    let server = network::SERVER;
+    let server = &network::server_host(0);
     match event {
         Event::DrainServer => {
             simulation.history().drain();
             simulation.drain.notify_one();
         }
-        Event::CrashServer => sim.crash(server),
-        Event::StartServer => sim.bounce(server),
+        Event::CrashServer => sim.crash(server.as_str()),
+        Event::StartServer => sim.bounce(server.as_str()),
         Event::Crash(worker) => sim.crash(host(worker)),
         Event::Start(worker) => sim.bounce(host(worker)),
-        Event::Partition(worker) => sim.partition(host(worker), server),
-        Event::PartitionToServer(worker) => sim.partition_oneway(host(worker), server),
-        Event::PartitionFromServer(worker) => sim.partition_oneway(server, host(worker)),
-        Event::Repair(worker) => sim.repair(host(worker), server),
-        Event::Hold(worker) => sim.hold(host(worker), server),
-        Event::Release(worker) => sim.release(host(worker), server),
+        Event::Partition(worker) => sim.partition(host(worker), server.as_str()),
+        Event::PartitionToServer(worker) => sim.partition_oneway(host(worker), server.as_str()),
+        Event::PartitionFromServer(worker) => sim.partition_oneway(server.as_str(), host(worker)),
+        Event::Repair(worker) => sim.repair(host(worker), server.as_str()),
+        Event::Hold(worker) => sim.hold(host(worker), server.as_str()),
+        Event::Release(worker) => sim.release(host(worker), server.as_str()),
     }
+}
+
+/// Keeps other simulations from running.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts tasks until the next one has a number that every simulation begins with, modulo 64. The
@@ -142,8 +150,7 @@ fn align_tasks() {
 
 /// Runs the schedule of a seed, until a promise is broken. Returns its history.
 fn simulate(seed: u64) -> History {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     align_tasks();
     let schedule = Schedule::new(seed);
     let mut sim = Builder::new()
@@ -163,7 +170,7 @@ fn simulate(seed: u64) -> History {
         schedule,
     });
     let shared = Arc::clone(&simulation);
-    sim.host(network::SERVER, move || server::run(Arc::clone(&shared)));
+    sim.host(network::server_host(0), move || server::run(Arc::clone(&shared)));
     for worker in 0..NUM_WORKERS {
         let shared = Arc::clone(&simulation);
         sim.host(host(worker), move || worker::run(Arc::clone(&shared), worker));

@@ -19,14 +19,16 @@ use super::schedule::LEASE;
 use crate::client::connection::endpoint;
 use crate::client::membership::Target;
 
-/// The host of the server.
-pub(super) const SERVER: &str = "server";
-
 const PORT: u16 = 9191;
 
-/// Returns the address of the server.
-pub(super) fn address() -> String {
-    format!("{SERVER}:{PORT}")
+/// Returns the host of a server.
+pub(super) fn server_host(server: usize) -> String {
+    format!("server-{server}")
+}
+
+/// Returns the address of a server.
+pub(super) fn address(server: usize) -> String {
+    format!("{}:{PORT}", server_host(server))
 }
 
 /// Returns a channel that connects when it is used, and tests its connection this often.
@@ -34,8 +36,10 @@ pub(super) fn address() -> String {
 /// The simulated network does not send lost messages again, as TCP would, so a connection that has
 /// lost one is dead. A client notices it by these tests.
 pub(super) fn channel(target: &Target, keep_alive: Duration) -> Channel {
-    let connector = tower::service_fn(|_: Uri| async {
-        TcpStream::connect((SERVER, PORT)).await.map(TokioIo::new)
+    let address = target.server.clone();
+    let connector = tower::service_fn(move |_: Uri| {
+        let connecting = TcpStream::connect(address.clone());
+        async { connecting.await.map(TokioIo::new) }
     });
     endpoint(target)
         .unwrap()

@@ -34,8 +34,9 @@ impl Random {
         from + self.number() % (to - from + 1)
     }
 
-    fn step(&mut self, from: u64, to: u64) -> usize {
-        usize::try_from(self.between(from, to)).unwrap()
+    /// Returns an index or a step from `from` to `to`, inclusive.
+    pub(super) fn step(&mut self, from: usize, to: usize) -> usize {
+        usize::try_from(self.between(from as u64, to as u64)).unwrap()
     }
 
     /// Returns true once in `num` times on average.

@@ -1,13 +1,16 @@
 //! The process of the server: the real service on the simulated network.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::history::NUM_ELEMENTS;
+use super::network::Accepted;
 use super::schedule::LEASE;
 use super::{Running, Simulation, backends, key, network};
 use crate::server::checkpoints::Checkpoints;
@@ -55,6 +58,18 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
         shared.drain.notified().await;
         draining.drain(Instant::now() + DRAIN).await;
     });
+    serve_store(store, group, number, incoming).await;
+    Ok(())
+}
+
+/// Serves a store until the host crashes. The incarnations and layouts of the server are above
+/// `number`.
+pub(super) async fn serve_store(
+    store: Arc<LocalStore>,
+    group: Arc<Group>,
+    number: u64,
+    incoming: ReceiverStream<io::Result<Accepted>>,
+) {
     // The server ends when the sender is dropped.
     let (_end, ending) = watch::channel(false);
     let contents = Contents::new(store, backends().clone());
@@ -72,5 +87,4 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
         short: Arc::new(Semaphore::new(1)),
     };
     serve(service, incoming, ending).await;
-    Ok(())
 }

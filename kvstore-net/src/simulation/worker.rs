@@ -54,7 +54,7 @@ async fn join(simulation: &Arc<Simulation>, slot: usize, random: &mut Random) ->
     loop {
         let process = simulation.history().begin_process(name);
         let target = Target {
-            server: network::address(),
+            server: network::address(0),
             place: (0, 1),
             name: name.to_owned(),
             process,

@@ -44,7 +44,17 @@ const ORDERS: [(&str, &[&str]); 6] = [
     ("kvstore-dist", &["transport", "local", "mpi", "launched", "store"]),
     (
         "kvstore-net",
-        &["faults", "rules", "proto", "wire", "runtime", "server", "client", "simulation"],
+        &[
+            "faults",
+            "rules",
+            "proto",
+            "wire",
+            "runtime",
+            "server",
+            "client",
+            "simulation",
+            "versions",
+        ],
     ),
     (
         "kvstore-jni",

@@ -1,8 +1,7 @@
 //! `init` on several servers.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
 use kvstore_core::key::describe_call;
 use kvstore_core::{Error, Key, OnExisting, Optimizer, Result, StepUnit, Value, fallible};
@@ -10,13 +9,16 @@ use kvstore_core::{Error, Key, OnExisting, Optimizer, Result, StepUnit, Value, f
 use super::placements::{KeyPlacement, is_large, unit_of};
 use super::values::ServerValues;
 use super::{Sharded, removals};
-use crate::client::connection::{Answer, Call};
+use crate::client::connection::{Answer, Call, unknown};
 use crate::client::store::on_existing_of;
 use crate::proto;
 use crate::proto::request::Verb;
 
+/// A key of a call of `init`, with its value and its place.
+type Placed<'a> = (&'a Key, &'a Value, Arc<KeyPlacement>);
+
 /// The keys of one call of `init`.
-type New<'a> = Vec<(&'a Key, &'a Value, Arc<KeyPlacement>)>;
+type New<'a> = Vec<Placed<'a>>;
 
 impl Sharded {
     /// Stores values. The homes of the keys decide whose values are stored. The other servers get
@@ -30,15 +32,17 @@ impl Sharded {
     ) -> Result<()> {
         let _alone = self.initialising.lock().unwrap_or_else(PoisonError::into_inner);
         let what = describe_call("init", keys);
-        let start = Instant::now();
+        let mut since = None;
         let mut left = fallible::collect(keys.iter().zip(values))?;
         loop {
             // The placements are out of date if another worker has placed the keys or rolled back.
-            left = self.try_init(left, existing, &what)?;
+            let num_stored = keys.len() - left.len();
+            let partly = |error| stored_in_part(&what, (num_stored, keys.len()), error);
+            left = self.try_init(left, existing, &what).map_err(partly)?;
             if left.is_empty() {
                 return Ok(());
             }
-            self.wait_again(start, &what)?;
+            self.wait_again(&mut since, &what).map_err(partly)?;
         }
     }
 
@@ -67,34 +71,83 @@ impl Sharded {
             OnExisting::Reject | OnExisting::Keep => Vec::new(),
         };
         self.placements.forget(&keys);
-        let to_homes = calls_of(&new, what, existing, |placed, server| server == placed.home)?;
-        let Some(answers) = self.made(&new, to_homes)? else { return Ok(pairs) };
+        let is_home = |placed: &KeyPlacement, server| server == placed.home;
+        // Other members see the keys when all servers have accepted their values.
+        let homes: BTreeSet<usize> = new.iter().map(|(.., placed)| placed.home).collect();
+        let continues = homes.len() > 1 || new.iter().any(|(.., placed)| placed.is_divided);
+        let to_homes = calls_of(&new, what, (existing, continues), is_home)?;
+        // A single call that fails has stored nothing, or everything if its outcome is not known.
+        let revoked = if continues { &new[..] } else { &[] };
+        let Some(answers) = self.made(revoked, to_homes)? else { return Ok(pairs) };
         let mut others = Vec::new();
         if existing == OnExisting::Keep {
             // Keys that exist keep their values.
-            let own = self.own(&new, &answers).inspect_err(|_| drop(self.remove_new(&new)))?;
+            let own = self.own(&new, &answers);
+            let own = own.map_err(|error| self.revoked(what, revoked, error))?;
             new.retain(|(key, ..)| own.contains(*key));
             others.extend(keys.into_iter().filter(|key| !own.contains(key)));
         }
         // The home has accepted the keys, so this also replaces parts that a failed call has left.
         let replace = OnExisting::Replace;
-        let to_others = calls_of(&new, what, replace, |placed, server| server != placed.home)
-            .inspect_err(|_| drop(self.remove_new(&new)))?;
-        if self.made(&new, to_others)?.is_none()
-            || self.made(&new, finishing(&new, what))?.is_none()
-        {
+        let is_other = |placed: &KeyPlacement, server| server != placed.home;
+        let to_others = calls_of(&new, what, (replace, false), is_other)
+            .map_err(|error| self.revoked(what, &new, error))?;
+        if self.made(&new, to_others)?.is_none() {
             return Ok(pairs);
+        }
+        if continues {
+            others.extend(self.finish(&mut new, what)?);
         }
         // The parts of replaced values whose successors are not divided.
         self.remove_parts(&replaced);
         for (key, _, placed) in new {
             self.placements.put(key, placed);
         }
+        if existing != OnExisting::Keep {
+            let is_left = |(key, _): &(&Key, &Value)| others.contains(key);
+            return fallible::gather(pairs.into_iter().filter(is_left));
+        }
         let mut unfinished: HashSet<&Key> = others.iter().collect();
-        for (key, _) in self.found(&others)? {
+        let num_stored = pairs.len() - others.len();
+        let found = self.found(&others);
+        let found = found.map_err(|error| stored_in_part(what, (num_stored, pairs.len()), error));
+        for (key, _) in found? {
             unfinished.remove(&key);
         }
         fallible::gather(pairs.into_iter().filter(|(key, _)| unfinished.contains(key)))
+    }
+
+    /// Shows the keys to other members. A home may have removed keys, because another member took
+    /// this one for dead. Removes them from `new` and returns them.
+    fn finish(&self, new: &mut New<'_>, what: &str) -> Result<Vec<Key>> {
+        let calls = finishing(new, what);
+        let homes: Vec<usize> = calls.iter().map(|(home, _)| *home).collect();
+        let answers = self.servers.call_each(calls)?;
+        let mut showing = BTreeSet::new();
+        let mut error = None;
+        for (home, answer) in homes.into_iter().zip(answers) {
+            match answer {
+                Ok(answer) if answer.is_out_of_date() => {}
+                Ok(_) => {
+                    showing.insert(home);
+                }
+                Err(found) => error = Some(found),
+            }
+        }
+        let (shown, hidden): (New<'_>, New<'_>) = std::mem::take(new)
+            .into_iter()
+            .partition(|(.., placed)| showing.contains(&placed.home));
+        let left_behind = self.remove_new(&hidden);
+        if let Some(error) = error {
+            let (num_shown, num_keys) = (shown.len(), shown.len() + hidden.len());
+            return Err(match left_behind {
+                _ if num_shown > 0 => stored_in_part(what, (num_shown, num_keys), error),
+                Some(text) => not_removed(error.chain(), &text),
+                None => error,
+            });
+        }
+        *new = shown;
+        fallible::collect(hidden.into_iter().map(|(key, ..)| key.clone()))
     }
 
     /// Returns the keys that their homes have in the layouts of this call.
@@ -163,22 +216,32 @@ impl Sharded {
 
     /// Makes the calls. If one of them fails, removes the keys of this `init` again. Returns `None`
     /// if a server has a later placement of a key.
-    fn made(&self, new: &New<'_>, calls: Vec<(usize, Call)>) -> Result<Option<Vec<Answer>>> {
+    fn made(&self, new: &[Placed<'_>], calls: Vec<(usize, Call)>) -> Result<Option<Vec<Answer>>> {
         let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>();
         if answers.as_ref().is_ok_and(|answers| !answers.iter().any(Answer::is_out_of_date)) {
             return answers.map(Some);
         }
         match (answers, self.remove_new(new)) {
             (answers, None) => answers.map(|_| None),
-            (answers, Some(text)) => Err(Error::Transport {
-                operation: answers.err().map_or_else(|| "init".to_owned(), |error| error.chain()),
-                source: format!("the keys of the call could not be removed again: {text}").into(),
-            }),
+            (answers, Some(text)) => {
+                let reason = answers.err().map_or_else(|| "init".to_owned(), |error| error.chain());
+                Err(not_removed(reason, &text))
+            }
+        }
+    }
+
+    /// Removes the keys of an `init` again that has failed, and returns its error. Without keys, it
+    /// may have taken effect.
+    fn revoked(&self, what: &str, new: &[Placed<'_>], error: Error) -> Error {
+        match self.remove_new(new) {
+            _ if new.is_empty() => unknown(what, "", &error),
+            Some(text) => not_removed(error.chain(), &text),
+            None => error,
         }
     }
 
     /// Removes the keys of an `init` again. Returns the error of a server that cannot be reached.
-    fn remove_new(&self, new: &New<'_>) -> Option<String> {
+    fn remove_new(&self, new: &[Placed<'_>]) -> Option<String> {
         let placed = new.iter().map(|(key, _, placed)| ((*key).clone(), Arc::clone(placed)));
         self.remove_parts(&placed.collect::<Vec<_>>())
     }
@@ -196,10 +259,31 @@ impl Sharded {
     }
 }
 
-/// Returns the calls that finish `init` at the homes of divided values.
+/// The error of an `init` that has failed for this reason, and whose keys may still be there.
+fn not_removed(reason: String, text: &str) -> Error {
+    Error::Transport {
+        operation: reason,
+        source: format!("the keys of the call could not be removed again: {text}").into(),
+    }
+}
+
+/// The error of an `init` that has stored some of its values.
+fn stored_in_part(what: &str, (num_stored, num_values): (usize, usize), error: Error) -> Error {
+    if num_stored == 0 {
+        return error;
+    }
+    let error = error.chain();
+    Error::Transport {
+        operation: what.to_owned(),
+        source: format!("{num_stored} of {num_values} values have been stored, but: {error}")
+            .into(),
+    }
+}
+
+/// Returns the calls that finish `init` at the homes of the keys.
 fn finishing(new: &New<'_>, what: &str) -> Vec<(usize, Call)> {
     let mut finished: BTreeMap<usize, proto::Keys> = BTreeMap::new();
-    for (key, _, placed) in new.iter().filter(|(.., placed)| placed.is_divided) {
+    for (key, _, placed) in new {
         let keys = finished.entry(placed.home).or_default();
         keys.keys.push(key.as_str().to_owned());
         keys.layouts.push(placed.layout);
@@ -212,7 +296,7 @@ fn finishing(new: &New<'_>, what: &str) -> Vec<(usize, Call)> {
 fn calls_of(
     new: &New<'_>,
     what: &str,
-    existing: OnExisting,
+    (existing, continues): (OnExisting, bool),
     is_meant: impl Fn(&KeyPlacement, usize) -> bool,
 ) -> Result<Vec<(usize, Call)>> {
     let mut outgoing: BTreeMap<usize, ServerValues> = BTreeMap::new();
@@ -223,8 +307,6 @@ fn calls_of(
         }
     }
     let calls = outgoing.into_iter().map(|(server, ServerValues { values, elements })| {
-        let is_home = |placed: &KeyPlacement| placed.home == server && is_meant(placed, server);
-        let continues = new.iter().any(|(.., placed)| placed.is_divided && is_home(placed));
         let on_existing = on_existing_of(existing).into();
         let verb = Verb::Init(proto::Init { values, on_existing, continues });
         (server, Call { elements, ..Call::write(verb, what.to_owned()) })

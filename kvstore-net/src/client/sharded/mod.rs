@@ -11,10 +11,11 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kvstore_core::key::describe_call;
 use kvstore_core::{Description, Error, Key, KeyStats, Result, fallible};
+use tokio::time::Instant;
 
 use self::placements::{KeyPlacement, Placements};
 use super::connection::{Answer, Call};
@@ -106,30 +107,40 @@ impl Sharded {
         what: &str,
         mut run: impl FnMut(&[Arc<KeyPlacement>]) -> Result<Option<R>>,
     ) -> Result<R> {
-        let start = Instant::now();
+        let mut since = None;
         loop {
             if let Some(done) = run(&self.placed(keys)?)? {
                 return Ok(done);
             }
             self.placements.forget(keys);
-            self.wait_again(start, what)?;
+            self.wait_again(&mut since, what)?;
         }
     }
 
-    /// Waits a moment for a call of another worker.
+    /// Waits a moment for a call of another worker. `since` is the time of the first wait.
     ///
     /// # Errors
     /// - [`Error::Timeout`] if the call has waited too long.
-    fn wait_again(&self, start: Instant, what: &str) -> Result<()> {
-        if start.elapsed() > self.timeout {
+    fn wait_again(&self, since: &mut Option<Instant>, what: &str) -> Result<()> {
+        let (first, timeout) = (*since, self.timeout);
+        let (first, is_late) = self.servers.wait(async move {
+            let first = first.unwrap_or_else(Instant::now);
+            let is_late = first.elapsed() > timeout;
+            if !is_late {
+                // Longer and longer, because the other worker may be slow.
+                let pause = (first.elapsed() / 2).clamp(ASK_AGAIN, LONGEST_PAUSE);
+                tokio::time::sleep(pause).await;
+            }
+            (first, is_late)
+        })?;
+        *since = Some(first);
+        if is_late {
             return Err(Error::Timeout(format!(
                 "{what}: an `init` or `remove` of another worker has not finished, so some servers \
                  do not have all keys"
             )));
         }
-        // Longer and longer, because the other worker may be slow.
-        let pause = (start.elapsed() / 2).clamp(ASK_AGAIN, LONGEST_PAUSE);
-        self.servers.wait(async move { tokio::time::sleep(pause).await })
+        Ok(())
     }
 
     /// Returns the answers of a call that changes something, or `None` if no server has made it

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use kvstore_core::{Error, Key, Optimizer, OptimizerState, Result, Snapshot, Tensor};
@@ -24,7 +23,7 @@ impl Sharded {
     /// them again after it has finished.
     pub(in crate::client) fn snapshot(&self) -> Result<Snapshot> {
         let call = Call::read(Verb::Snapshot(proto::Empty {}), "snapshot".to_owned());
-        let start = Instant::now();
+        let mut since = None;
         loop {
             let answers = self.servers.call_all(&call)?;
             if let Some(keys) = self.complete_keys(&answers)? {
@@ -33,7 +32,7 @@ impl Sharded {
                 let snapshots = answers.iter().map(read).collect::<Result<Vec<_>>>()?;
                 return Snapshot::concatenate(&snapshots, &keys);
             }
-            self.wait_again(start, "snapshot")?;
+            self.wait_again(&mut since, "snapshot")?;
         }
     }
 
@@ -43,14 +42,14 @@ impl Sharded {
         &self,
         checkpoint: impl Fn(usize) -> Call,
     ) -> Result<Vec<(Key, Parts)>> {
-        let start = Instant::now();
+        let mut since = None;
         loop {
             let calls = (0..self.servers.len()).map(|server| (server, checkpoint(server)));
             let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>()?;
             if let Some(keys) = self.complete_keys(&answers)? {
                 return Ok(keys);
             }
-            self.wait_again(start, "checkpoint")?;
+            self.wait_again(&mut since, "checkpoint")?;
         }
     }
 

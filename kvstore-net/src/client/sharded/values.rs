@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use kvstore_core::key::{check_lengths, describe_call};
 use kvstore_core::{
-    Error, Key, Optimizer, PulledValue, Result, RowSparse, Tensor, Value, check_compressed,
-    check_ids, fallible,
+    Compression, Error, Key, Optimizer, PulledValue, Result, RowSparse, TensorSpec, Value,
+    check_compressed, check_ids, fallible,
 };
+use tokio::time::Instant;
 
 use super::Sharded;
 use super::placements::KeyPlacement;
 use crate::client::connection::{Answer, Call};
 use crate::client::residuals::{Encoder, positions};
-use crate::client::servers::complete;
+use crate::client::servers::{complete, made_in_part};
+#[cfg(test)]
+use crate::faults::Fault;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::wire::{Elements, compression_of, spec_of, value_of};
@@ -40,20 +42,42 @@ impl ServerValues {
         message.placement = Some(placement);
         fallible::push(&mut self.values, message)
     }
+}
 
-    /// Adds the codes of a part.
-    fn add_codes(
-        &mut self,
-        key: &Key,
-        part: &Value,
-        codes: &Tensor,
-        placement: proto::Placement,
-    ) -> Result<()> {
-        let mut message = value_of(key, &codes.into(), &mut self.elements)?;
-        message.spec = Some(spec_of(part.spec()));
-        message.placement = Some(placement);
-        fallible::push(&mut self.values, message)
+/// A part of a pushed value for one server.
+#[derive(Debug)]
+struct PushedPart {
+    /// The position of the value in the call.
+    value: usize,
+    server: usize,
+    /// The elements or their codes.
+    elements: Value,
+    /// The type of the part without compression.
+    spec: TensorSpec,
+}
+
+/// Returns a call for each server with its parts.
+fn calls_of(
+    keys: &[Key],
+    placed: &[Arc<KeyPlacement>],
+    parts: &[PushedPart],
+    call: impl Fn(Vec<proto::Value>) -> Call,
+) -> Result<Vec<(usize, Call)>> {
+    let mut outgoing: BTreeMap<usize, ServerValues> = BTreeMap::new();
+    for part in parts {
+        let (Some(key), Some(placed)) = (keys.get(part.value), placed.get(part.value)) else {
+            continue;
+        };
+        let to = outgoing.entry(part.server).or_default();
+        let mut message = value_of(key, &part.elements, &mut to.elements)?;
+        message.spec = Some(spec_of(&part.spec));
+        message.placement = Some(placed.known());
+        fallible::push(&mut to.values, message)?;
     }
+    let calls = outgoing.into_iter().map(|(server, ServerValues { values, elements })| {
+        (server, Call { elements, ..call(values) })
+    });
+    Ok(calls.collect())
 }
 
 /// The keys that a call reads from one server, with their positions in the call.
@@ -75,61 +99,165 @@ impl Sharded {
         let orders = |keys: &[Key]| {
             Ok(self.fetch_placements(keys)?.iter().map(|placed| placed.order).collect::<Vec<_>>())
         };
-        let start = Instant::now();
+        let mut since = None;
         self.servers.push((keys, values), orders, |keys, values, encoder| {
             let pushed = self.push_with(keys, values, priority, encoder)?;
             if pushed.iter().any(|is_pushed| !is_pushed) {
                 self.placements.forget(keys);
-                self.wait_again(start, &describe_call("push", keys))?;
+                self.wait_again(&mut since, &describe_call("push", keys))?;
             }
             Ok(pushed)
         })
     }
 
-    /// Pushes values, or their codes. Returns for each value whether a server has taken a part of
-    /// it. If some servers have taken theirs and others have not, the key was removed or replaced
-    /// after the push.
+    /// Pushes values, or their codes. Returns which of the values have been pushed. The placements
+    /// of the others are out of date.
     fn push_with(
         &self,
         keys: &[Key],
         values: &[Value],
         priority: i32,
-        mut encoder: Option<&mut Encoder>,
+        encoder: Option<&mut Encoder>,
     ) -> Result<Vec<bool>> {
         let what = describe_call("push", keys);
         let placed = self.placed(keys)?;
+        let mut are_pushed = fallible::filled(false, keys.len())?;
         if !self.check(keys, values, &placed)? {
-            return fallible::filled(false, keys.len());
+            return Ok(are_pushed);
         }
-        let mut outgoing: BTreeMap<usize, ServerValues> = BTreeMap::new();
-        let pairs = keys.iter().zip(values).zip(&placed).zip(positions(keys));
-        for (((key, value), placed), position) in pairs {
-            for server in placed.servers() {
-                let to = outgoing.entry(server).or_default();
-                let Some(encoder) = &mut encoder else {
-                    to.add(key, value, placed, (server, placed.known()))?;
-                    continue;
-                };
-                let part = placed.part_of(value, server)?;
-                let backends = self.servers.backends();
-                let codes = encoder.encode(backends, (key, &part), position, server)?;
-                to.add_codes(key, &part, &codes, placed.known())?;
+        let compression = encoder.as_ref().map(|encoder| encoder.compression());
+        let mut parts = self.parts(keys, values, &placed, encoder)?;
+        let (mut taking, mut since) = (BTreeSet::new(), None);
+        while !parts.is_empty() {
+            let calls = calls_of(keys, &placed, &parts, |values| {
+                let compression = compression.map(|found| compression_of(Some(found)));
+                let push = proto::Push { values, priority, compression };
+                Call::write(Verb::Push(push), what.clone())
+            });
+            let now = calls.and_then(|calls| self.taking(calls));
+            let now = now.map_err(|error| self.partly(&what, &taking, error))?;
+            for part in parts.iter().filter(|part| now.contains(&part.server)) {
+                if let Some(is_pushed) = are_pushed.get_mut(part.value) {
+                    *is_pushed = true;
+                }
             }
+            parts.retain(|part| !now.contains(&part.server));
+            taking.extend(now);
+            #[cfg(test)]
+            if Fault::DropPart.is_planted() {
+                break;
+            }
+            #[cfg(test)]
+            if Fault::RepeatPart.is_planted() {
+                for part in &parts {
+                    are_pushed[part.value] = false;
+                }
+                break;
+            }
+            // A server refuses a call if one of its keys has another layout there. If a part of a
+            // value has been pushed, the other parts follow. If the value has been removed or
+            // replaced meanwhile, that was after the push.
+            parts.retain(|part| are_pushed.get(part.value) == Some(&true));
+            let waited = self.wait_for_parts(keys, &placed, &mut parts, compression, &mut since);
+            waited.map_err(|error| self.partly(&what, &taking, error))?;
         }
-        let compression = encoder.map(|encoder| compression_of(Some(encoder.compression())));
-        let calls = outgoing.into_iter().map(|(server, ServerValues { values, elements })| {
-            let push = proto::Push { values, priority, compression: compression.clone() };
-            (server, Call { elements, ..Call::write(Verb::Push(push), what.clone()) })
-        });
-        let calls: Vec<(usize, Call)> = calls.collect();
-        let Some((_, first)) = calls.first().cloned() else { return Ok(Vec::new()) };
+        Ok(are_pushed)
+    }
+
+    /// Makes calls, and returns the servers that have not refused theirs.
+    fn taking(&self, calls: Vec<(usize, Call)>) -> Result<BTreeSet<usize>> {
+        let Some((_, first)) = calls.first().cloned() else { return Ok(BTreeSet::new()) };
         let servers: Vec<usize> = calls.iter().map(|(server, _)| *server).collect();
         let answers = complete(&first, self.servers.call_each(calls)?)?;
-        let answers = servers.iter().zip(&answers).filter(|(_, answer)| !answer.is_out_of_date());
-        let taking: BTreeSet<usize> = answers.map(|(server, _)| *server).collect();
-        let is_pushed =
-            |placed: &Arc<KeyPlacement>| placed.servers().any(|server| taking.contains(&server));
-        fallible::collect(placed.iter().map(is_pushed))
+        let taking = servers.into_iter().zip(&answers);
+        let taking = taking.filter(|(_, answer)| !answer.is_out_of_date());
+        Ok(taking.map(|(server, _)| server).collect())
+    }
+
+    /// Drops the parts of values that have been removed or replaced, and waits before the others
+    /// are pushed again.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if another worker has changed the compression.
+    fn wait_for_parts(
+        &self,
+        keys: &[Key],
+        placed: &[Arc<KeyPlacement>],
+        parts: &mut Vec<PushedPart>,
+        compression: Option<Compression>,
+        since: &mut Option<Instant>,
+    ) -> Result<()> {
+        let are_here = self.are_here(keys, placed, parts)?;
+        parts.retain(|part| are_here.contains(&part.value));
+        if parts.is_empty() {
+            return Ok(());
+        }
+        self.wait_again(since, &describe_call("push", keys))?;
+        self.servers.forget_compression();
+        if self.servers.compression()? != compression {
+            return Err(Error::invalid("another worker has changed the compression meanwhile"));
+        }
+        Ok(())
+    }
+
+    /// Returns the parts of values for all servers.
+    fn parts(
+        &self,
+        keys: &[Key],
+        values: &[Value],
+        placed: &[Arc<KeyPlacement>],
+        mut encoder: Option<&mut Encoder>,
+    ) -> Result<Vec<PushedPart>> {
+        let mut parts = Vec::new();
+        let numbered = keys.iter().zip(values).zip(placed).zip(positions(keys)).enumerate();
+        for (value_index, (((key, value), placed), position)) in numbered {
+            for server in placed.servers() {
+                let part = placed.part_of(value, server)?;
+                let spec = part.spec().clone();
+                let elements = match &mut encoder {
+                    None => part,
+                    Some(encoder) => {
+                        let backends = self.servers.backends();
+                        encoder.encode(backends, (key, &part), position, server)?.into()
+                    }
+                };
+                fallible::push(
+                    &mut parts,
+                    PushedPart { value: value_index, server, elements, spec },
+                )?;
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Returns the values of these parts that still have their placements.
+    fn are_here(
+        &self,
+        keys: &[Key],
+        placed: &[Arc<KeyPlacement>],
+        parts: &[PushedPart],
+    ) -> Result<BTreeSet<usize>> {
+        let mut here = BTreeSet::new();
+        for value in parts.iter().map(|part| part.value).collect::<BTreeSet<_>>() {
+            let (Some(key), Some(placed)) = (keys.get(value), placed.get(value)) else { continue };
+            match self.fetch_placements(std::slice::from_ref(key)) {
+                Ok(newest) if newest.iter().all(|newest| newest.layout == placed.layout) => {
+                    here.insert(value);
+                }
+                Ok(_) | Err(Error::KeyNotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(here)
+    }
+
+    /// Returns the error of a push of which some servers have made their part.
+    fn partly(&self, what: &str, taking: &BTreeSet<usize>, error: Error) -> Error {
+        match error {
+            Error::Updater { .. } => error,
+            error if taking.is_empty() => error,
+            error => made_in_part(what, (taking.len(), self.servers.len()), &error),
+        }
     }
 
     /// Checks values that some servers would reject after others have accepted theirs. Returns

@@ -48,7 +48,7 @@
   (:require [dev.kvstore.impl.export :refer [export]]
             [dev.kvstore.impl.kvstore.checkpoints]
             [dev.kvstore.impl.kvstore.information]
-            [dev.kvstore.impl.kvstore.life]
+            [dev.kvstore.impl.kvstore.lifecycle]
             [dev.kvstore.impl.kvstore.rows]
             [dev.kvstore.impl.kvstore.settings]
             [dev.kvstore.impl.kvstore.snapshots]
@@ -59,7 +59,7 @@
 (set! *warn-on-reflection* true)
 
 (export
-  [dev.kvstore.impl.kvstore.life
+  [dev.kvstore.impl.kvstore.lifecycle
    create dispose type]
   [dev.kvstore.impl.kvstore.information
    doctor stats

@@ -1,4 +1,4 @@
-(ns dev.kvstore.impl.kvstore.life
+(ns dev.kvstore.impl.kvstore.lifecycle
   "Creating and closing stores. org.apache.clojure-mxnet.kvstore exports these functions.
 
     create dispose type  creating and closing a store; its type"

@@ -1,0 +1,130 @@
+//! Deterministic simulation of [`NetStore`](crate::NetStore) on several servers, which divide the
+//! rows of large values among them.
+//!
+//! A store blocks its thread, and the simulation must not. So each worker has a thread of its own,
+//! which runs only while the process of its worker waits for it: see [`worker`].
+//!
+//! ```text
+//! cargo test -p kvstore-net --lib several                          # 300 schedules
+//! KVSTORE_SIMULATION_SCHEDULES=100000 cargo test ..                # more
+//! KVSTORE_SIMULATION_SEED=17 cargo test .. -- --nocapture          # one, and its history
+//! ```
+//!
+//! # What is checked
+//!
+//! Each `init` stores a number of its own in every part of its value, its *generation*. Each push
+//! adds 1 to an element of its own in every part, and the updaters of the servers record each
+//! addition. [`History`] checks:
+//! - All parts of a pulled value have the same generation, which was not removed or replaced before
+//!   the pull began.
+//! - Each part is the result of the first pushes on its server, among them all that had taken
+//!   effect when the pull began.
+//! - A push takes effect at most once on a server, and in one generation.
+//! - An acknowledged push has taken effect on all servers of its value, unless a worker has
+//!   removed or replaced the key. A push that failed never does, unless the error says that this is
+//!   not known, or that some servers have made it.
+//! - Two calls of `init` do not both add a key.
+//! - A call that fails has a reason: a timeout, a key that may be missing, or a server that has
+//!   lost its contents.
+//! - When everything runs and is connected again, each worker can replace a key, push and pull.
+
+mod history;
+mod schedule;
+mod server;
+mod tests;
+mod worker;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use turmoil::{Builder, Sim};
+
+use self::history::History;
+use self::schedule::{Event, Schedule};
+use super::network::server_host;
+use super::schedule::{NUM_WORKERS, QUIET, STEP};
+use super::{align_tasks, alone, host};
+
+/// The last step of a simulation in which a worker does not finish.
+const LAST: usize = QUIET + 12_000;
+
+/// A simulation that runs.
+struct Simulation {
+    schedule: Schedule,
+    history: Mutex<History>,
+}
+
+impl Simulation {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn happen(event: Event, simulation: &Simulation, sim: &mut Sim) {
+    match event {
+        Event::CrashServer(server) => {
+            simulation.history().lose_server();
+            sim.crash(server_host(server));
+        }
+        Event::StartServer(server) => sim.bounce(server_host(server)),
+        Event::Crash(worker) => sim.crash(host(worker)),
+        Event::Start(worker) => sim.bounce(host(worker)),
+        Event::Partition(link) => sim.partition(host(link.worker), server_host(link.server)),
+        Event::PartitionToServer(link) => {
+            sim.partition_oneway(host(link.worker), server_host(link.server));
+        }
+        Event::PartitionFromServer(link) => {
+            sim.partition_oneway(server_host(link.server), host(link.worker));
+        }
+        Event::Repair(link) => sim.repair(host(link.worker), server_host(link.server)),
+        Event::Hold(link) => sim.hold(host(link.worker), server_host(link.server)),
+        Event::Release(link) => sim.release(host(link.worker), server_host(link.server)),
+    }
+}
+
+/// Runs the schedule of a seed, until a promise is broken. Returns its history.
+fn simulate(seed: u64) -> History {
+    let _alone = alone();
+    align_tasks();
+    let schedule = Schedule::new(seed);
+    let mut sim = Builder::new()
+        .rng_seed(seed)
+        .tick_duration(STEP)
+        .epoch(UNIX_EPOCH)
+        .simulation_duration(Duration::MAX)
+        .min_message_latency(Duration::from_millis(1))
+        .max_message_latency(schedule.max_latency)
+        .build();
+    let history = Mutex::new(History::new(schedule.timeout, schedule.num_servers));
+    let simulation = Arc::new(Simulation { schedule, history });
+    for server in 0..simulation.schedule.num_servers {
+        let shared = Arc::clone(&simulation);
+        sim.host(server_host(server), move || server::run(Arc::clone(&shared), server));
+    }
+    for worker in 0..NUM_WORKERS {
+        let shared = Arc::clone(&simulation);
+        sim.host(host(worker), move || worker::run(Arc::clone(&shared), worker));
+    }
+    let mut events = simulation.schedule.events.iter().copied().peekable();
+    for step in 0.. {
+        while let Some((_, event)) = events.next_if(|(at, _)| *at <= step) {
+            happen(event, &simulation, &mut sim);
+        }
+        if let Err(error) = sim.step() {
+            simulation.history().violate(format!("a process failed: {error}"));
+        }
+        let runs = (0..NUM_WORKERS).filter(|worker| sim.is_host_running(host(*worker)));
+        let running: Vec<usize> = runs.collect();
+        if running.is_empty() && events.peek().is_none() {
+            break;
+        } else if step == LAST {
+            simulation.history().violate(format!("workers {running:?} do not finish"));
+        } else if simulation.history().violation().is_none() {
+            continue;
+        }
+        break;
+    }
+    drop(sim);
+    let simulation = Arc::into_inner(simulation).expect("no process runs");
+    simulation.history.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,49 @@
+//! The simulations that tests run.
+
+use std::collections::BTreeMap;
+
+use super::schedule::Schedule;
+use super::simulate;
+use crate::faults::Fault;
+use crate::simulation::tests::{SeedOnPanic, find, number_from};
+
+/// The number of schedules of an ordinary test run.
+const NUM_SCHEDULES: u64 = 300;
+
+/// Seeds that have found faults in the store.
+const KEPT_SEEDS: [u64; 7] = [513, 1055, 1152, 2836, 4928, 6071, 7046];
+
+#[test]
+fn several_servers_keep_their_promises_in_every_schedule() {
+    if let Some(seed) = number_from("KVSTORE_SIMULATION_SEED") {
+        println!("{:#?}", Schedule::new(seed));
+        let history = simulate(seed);
+        println!("{history}");
+        assert_eq!(history.violation(), None, "seed {seed}");
+        return;
+    }
+    let num = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(NUM_SCHEDULES);
+    let mut outcomes = BTreeMap::new();
+    for seed in KEPT_SEEDS.into_iter().chain(0..num) {
+        let _seed = SeedOnPanic(seed);
+        let history = simulate(seed);
+        if let Some(violation) = history.violation() {
+            panic!("seed {seed}: {violation}\nKVSTORE_SIMULATION_SEED={seed} prints its history");
+        }
+        history.count(&mut outcomes);
+    }
+    println!("{num} schedules: {outcomes:?}");
+}
+
+#[test]
+fn a_seed_repeats_a_simulation_of_several_servers() {
+    for seed in 0..30 {
+        assert_eq!(simulate(seed).to_string(), simulate(seed).to_string(), "seed {seed}");
+    }
+}
+
+#[test]
+fn planted_faults_of_several_servers_are_found() {
+    let violation = |seed| simulate(seed).violation().cloned();
+    find(&Fault::OF_SEVERAL_SERVERS, 10 * NUM_SCHEDULES, violation);
+}

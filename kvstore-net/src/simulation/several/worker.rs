@@ -1,0 +1,209 @@
+//! The processes of the workers: random calls of [`NetStore`].
+//!
+//! The calls block a thread. Whatever the store waits for is a task, which the process of the
+//! simulation runs in simulated time. Meanwhile the thread waits for the task, and otherwise the
+//! process waits for the thread. So only one of them runs at any time, and a seed determines what
+//! they do.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use kvstore_core::{Device, Key, KvStore, OnExisting, Result, Tensor, Value};
+
+use super::Simulation;
+use super::history::{self, Kind, LARGE, PART, Reply};
+use crate::client::connection::Connection;
+use crate::client::driver::{Driver, Task};
+use crate::client::membership::Target;
+use crate::client::servers::Servers;
+use crate::client::{NetStore, NetStoreOptions};
+use crate::faults::Fault;
+use crate::simulation::schedule::{QUIET, Random, STEP};
+use crate::simulation::{backends, network};
+
+/// The thread of a process, and the tasks that it waits for.
+struct Process {
+    /// Dropped first, so that the thread stops waiting.
+    tasks: Option<mpsc::Receiver<Task>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.tasks.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(thread::panicking() || !matches!(ended, Some(Err(_))), "a worker has panicked");
+    }
+}
+
+/// Runs the tasks of a thread that makes calls, until it ends.
+pub(super) async fn run(simulation: Arc<Simulation>, slot: usize) -> turmoil::Result {
+    let (sender, tasks) = mpsc::channel();
+    let planted = Fault::planted();
+    let thread = thread::spawn(move || {
+        // Without a result, the host has crashed.
+        let work = || {
+            let _ = work(simulation, slot, Driver::Simulation(sender));
+        };
+        match planted {
+            Some(fault) => fault.plant(work),
+            None => work(),
+        }
+    });
+    let process = Process { tasks: Some(tasks), thread: Some(thread) };
+    while let Some(Ok(task)) = process.tasks.as_ref().map(mpsc::Receiver::recv) {
+        task.await;
+    }
+    Ok(())
+}
+
+/// A store of a process.
+struct Worker {
+    simulation: Arc<Simulation>,
+    driver: Driver,
+    store: NetStore,
+    process: u64,
+}
+
+/// Joins, makes calls and leaves. Returns `None` if the host crashes.
+fn work(simulation: Arc<Simulation>, slot: usize, driver: Driver) -> Option<()> {
+    let process = simulation.history().begin_process();
+    let mut random = Random::new(simulation.schedule.seed ^ (process << 32));
+    sleep(&driver, random.millis(0, 200))?;
+    let worker = join(simulation, slot, driver, process)?;
+    for _ in 0..worker.simulation.schedule.num_calls {
+        worker.step(&mut random)?;
+        sleep(&worker.driver, random.millis(0, 60))?;
+    }
+    let quiet = STEP * u32::try_from(QUIET).unwrap() + Duration::from_secs(1);
+    sleep(&worker.driver, quiet.saturating_sub(now(&worker.driver)?))?;
+    // Everything is connected now.
+    worker.simulation.history().begin_end(process);
+    let keys = [history::own_key(slot)];
+    worker.init(&keys, OnExisting::Replace)?;
+    worker.push(&keys)?;
+    worker.pull(&keys)?;
+    worker.init(&[LARGE, history::SMALL], OnExisting::Keep)
+}
+
+fn sleep(driver: &Driver, time: Duration) -> Option<()> {
+    driver.wait(async move { tokio::time::sleep(time).await }).ok()
+}
+
+fn now(driver: &Driver) -> Option<Duration> {
+    driver.wait(async { turmoil::sim_elapsed() }).ok()?
+}
+
+/// Joins the groups of all servers, and tries again after a failure.
+fn join(simulation: Arc<Simulation>, slot: usize, driver: Driver, process: u64) -> Option<Worker> {
+    let schedule = &simulation.schedule;
+    let addresses: Vec<String> = (0..schedule.num_servers).map(network::address).collect();
+    let options = NetStoreOptions::of_servers(addresses.clone())
+        .timeout(schedule.timeout)
+        .divide_above(PART * size_of::<f32>());
+    loop {
+        let targets = addresses.iter().zip(0..).map(|(server, index)| Target {
+            server: server.clone(),
+            place: (index, u32::try_from(addresses.len()).unwrap()),
+            name: format!("worker-{slot}"),
+            process,
+            is_reader: false,
+            timeout: schedule.timeout,
+            connections: NonZeroUsize::MIN,
+        });
+        let keep_alive = schedule.keep_alive;
+        let open = move |target: Target| async move {
+            let channel = network::channel(&target, keep_alive);
+            Connection::join(target, vec![channel]).await
+        };
+        match Servers::join(backends(), driver.clone(), targets.collect(), open) {
+            Ok(servers) => {
+                let store = NetStore::on(servers, &options);
+                return Some(Worker { simulation, driver, store, process });
+            }
+            // Without time, the host has crashed.
+            Err(_) => sleep(&driver, Duration::from_millis(50))?,
+        }
+    }
+}
+
+impl Worker {
+    fn step(&self, random: &mut Random) -> Option<()> {
+        let keys: &[usize] = match random.between(0, 3) {
+            0 => &[history::SMALL],
+            1 => &[LARGE, history::SMALL],
+            _ => &[LARGE],
+        };
+        match random.between(0, 11) {
+            0 | 1 => self.init(keys, OnExisting::Keep),
+            2 => self.init(keys, OnExisting::Reject),
+            3 => self.init(keys, OnExisting::Replace),
+            4 => self.remove(keys),
+            5..=7 => self.pull(keys),
+            _ => self.push(keys),
+        }
+    }
+
+    fn init(&self, keys: &[usize], existing: OnExisting) -> Option<()> {
+        let generation = self.simulation.history().begin_generation();
+        self.call(Kind::Init { generation, existing }, keys, |keys, values| {
+            self.store.init_with(keys, &values(0, generation), existing)?;
+            Ok(Reply::Nothing)
+        })
+    }
+
+    fn push(&self, keys: &[usize]) -> Option<()> {
+        let element = self.simulation.history().begin_push();
+        self.call(Kind::Push { element }, keys, |keys, values| {
+            self.store.push(keys, &values(element, 1), 0)?;
+            Ok(Reply::Nothing)
+        })
+    }
+
+    fn pull(&self, keys: &[usize]) -> Option<()> {
+        self.call(Kind::Pull, keys, |keys, _| {
+            let pulled = self.store.pull(keys, 0)?;
+            pulled.iter().map(Tensor::to_vec).collect::<Result<_>>().map(Reply::Values)
+        })
+    }
+
+    fn remove(&self, keys: &[usize]) -> Option<()> {
+        self.call(Kind::Remove, keys, |keys, _| {
+            self.store.remove(keys)?;
+            Ok(Reply::Nothing)
+        })
+    }
+
+    /// Makes a call and records it. `call` gets a function that makes values with a number at a
+    /// position in every part.
+    fn call(
+        &self,
+        kind: Kind,
+        indices: &[usize],
+        call: impl FnOnce(&[Key], &dyn Fn(usize, usize) -> Vec<Value>) -> Result<Reply>,
+    ) -> Option<()> {
+        let keys: Vec<Key> = indices.iter().map(|key| history::key(*key)).collect();
+        let num_servers = self.simulation.schedule.num_servers;
+        let values = |position: usize, number: usize| {
+            let value = |key: &usize| {
+                let num_parts = if history::is_divided(*key) { num_servers } else { 1 };
+                let mut elements = vec![0.0_f32; num_parts * PART];
+                #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+                elements.chunks_mut(PART).for_each(|part| part[position] = number as f32);
+                let shape = [elements.len()];
+                let value = Tensor::from_slice(backends(), Device::cpu(0), shape, &elements);
+                Value::Dense(value.unwrap())
+            };
+            indices.iter().map(value).collect()
+        };
+        let start = now(&self.driver)?;
+        let number = self.simulation.history().begin(self.process, kind, indices, start);
+        let result = call(&keys, &values);
+        // A host that has crashed has no time, and its calls never end.
+        let end = now(&self.driver)?;
+        self.simulation.history().end(number, end, &result);
+        Some(())
+    }
+}
