@@ -68,8 +68,8 @@ impl Fault {
 
     /// The faults that need several servers, with their seeds.
     pub(crate) const OF_SEVERAL_SERVERS: [(Self, u64); 6] = [
-        (Self::IgnoreLayout, 5),
-        (Self::ShowEarly, 282),
+        (Self::IgnoreLayout, 16),
+        (Self::ShowEarly, 627),
         (Self::UseEarly, 498),
         (Self::RepeatPart, 1),
         (Self::DropPart, 813),

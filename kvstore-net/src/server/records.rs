@@ -36,6 +36,21 @@ struct Record {
     is_visible: bool,
 }
 
+impl Record {
+    fn without_layout(&self) -> Self {
+        let placement = proto::Placement { layout: NO_LAYOUT, ..self.placement.clone() };
+        Self { placement, is_visible: self.is_visible }
+    }
+}
+
+/// A key that is being replaced, as it was before.
+#[derive(Debug)]
+struct Suspended {
+    key: Key,
+    record: Record,
+    unfinished_by: Option<u64>,
+}
+
 /// Where the values of the keys of this server are.
 #[derive(Debug, Default)]
 struct Records {
@@ -71,7 +86,7 @@ impl Records {
             return Some(placement());
         }
         match self.unfinished.get(key) {
-            None => Some(placement()),
+            None => record.is_visible.then(placement),
             Some(by) if *by == incarnation => Some(placement()),
             Some(_) => {
                 record.is_visible.then(|| proto::Placement { layout: NO_LAYOUT, ..placement() })
@@ -88,6 +103,24 @@ impl Records {
     fn divided(&self) -> Option<&Key> {
         let is_divided = |record: &Record| record.placement.complete.is_some();
         self.by_key.iter().find(|(_, record)| is_divided(record)).map(|(key, _)| key)
+    }
+
+    /// Makes the calls of a key wait, if it is here, until it has a layout again.
+    fn suspend(&mut self, key: &Key) -> Option<Suspended> {
+        let unfinished_by = self.unfinished.remove(key);
+        let here = self.by_key.get_mut(key)?;
+        let without_layout = here.without_layout();
+        let record = std::mem::replace(here, without_layout);
+        Some(Suspended { key: key.clone(), record, unfinished_by })
+    }
+
+    /// Restores a key that has not been replaced.
+    fn resume(&mut self, suspended: Suspended) {
+        let Suspended { key, record, unfinished_by } = suspended;
+        if let Some(by) = unfinished_by {
+            self.unfinished.insert(key.clone(), by);
+        }
+        self.by_key.insert(key, record);
     }
 
     /// Returns each key that exists with its placement.
@@ -264,8 +297,16 @@ impl Holder {
             let placement = value.placement.unwrap_or_default();
             by_key.insert(Key::new(&value.key)?, Record { placement, is_visible: true });
         }
-        // Calls that read meanwhile find no key, and try again.
-        let before = std::mem::take(&mut *self.records());
+        let before = {
+            let mut records = self.records();
+            // Calls that read meanwhile wait.
+            let mut suspended = fallible::hash_map(records.by_key.len())?;
+            for (key, record) in &records.by_key {
+                suspended.insert(key.clone(), record.without_layout());
+            }
+            let suspended = Records { by_key: suspended, ..Records::default() };
+            std::mem::replace(&mut *records, suspended)
+        };
         let answer = self.contents.make(Verb::Rollback(rollback), payload);
         *self.records() = match &answer {
             Ok(_) => Records { by_key, rollback: layout, ..Records::default() },
@@ -374,29 +415,30 @@ impl Holder {
                 return Ok(Answer::out_of_date());
             }
             if existing == proto::OnExisting::Replace {
-                // Calls that read meanwhile do not find the key, and try again.
                 for (key, _) in &asked {
-                    replaced.extend(records.by_key.remove_entry(key));
-                    records.unfinished.remove(key);
+                    replaced.extend(records.suspend(key));
                 }
             }
         }
-        let is_asked = |key: &Key| asked.iter().any(|(asked, _)| asked == key);
-        self.remove_unfinished(|key, by| by == incarnation && is_asked(key))?;
-        {
-            let mut records = self.records();
-            fallible::reserve_entries(&mut records.by_key, asked.len())?;
-            fallible::reserve_entries(&mut records.unfinished, asked.len())?;
-        }
         let continues = init.continues;
-        let made = self.contents.make(Verb::Init(init), Payload::Values(values));
+        let is_asked = |key: &Key| asked.iter().any(|(asked, _)| asked == key);
+        let store = || {
+            self.remove_unfinished(|key, by| by == incarnation && is_asked(key))?;
+            {
+                let mut records = self.records();
+                fallible::reserve_entries(&mut records.by_key, asked.len())?;
+                fallible::reserve_entries(&mut records.unfinished, asked.len())?;
+            }
+            self.contents.make(Verb::Init(init), Payload::Values(values))
+        };
+        let made = store();
         let mut records = self.records();
         if let Err(error) = made {
-            records.by_key.extend(replaced);
+            replaced.into_iter().rev().for_each(|suspended| records.resume(suspended));
             return Err(error);
         }
-        let replaced = replaced.into_iter().filter(|(_, record)| record.is_visible);
-        let was_visible: HashSet<Key> = replaced.map(|(key, _)| key).collect();
+        let replaced = replaced.into_iter().filter(|suspended| suspended.record.is_visible);
+        let was_visible: HashSet<Key> = replaced.map(|suspended| suspended.key).collect();
         let mut reply = proto::Reply::default();
         for (key, placement) in asked {
             let name = key.as_str().to_owned();

@@ -137,15 +137,13 @@ impl Sharded {
         let (shown, hidden): (New<'_>, New<'_>) = std::mem::take(new)
             .into_iter()
             .partition(|(.., placed)| showing.contains(&placed.home));
-        let left_behind = self.remove_new(&hidden);
         if let Some(error) = error {
-            let (num_shown, num_keys) = (shown.len(), shown.len() + hidden.len());
-            return Err(match left_behind {
-                _ if num_shown > 0 => stored_in_part(what, (num_shown, num_keys), error),
-                Some(text) => not_removed(error.chain(), &text),
-                None => error,
-            });
+            // A home may show its keys, so they are not removed.
+            let num_keys = shown.len() + hidden.len();
+            let error = unknown(what, "", &error);
+            return Err(stored_in_part(what, (shown.len(), num_keys), error));
         }
+        self.remove_new(&hidden);
         *new = shown;
         fallible::collect(hidden.into_iter().map(|(key, ..)| key.clone()))
     }
@@ -230,8 +228,8 @@ impl Sharded {
         }
     }
 
-    /// Removes the keys of an `init` again that has failed, and returns its error. Without keys, it
-    /// may have taken effect.
+    /// Removes the keys of a failed `init` again, and returns its error. If the `init` was a single
+    /// call, there are no keys to remove, and the error says that it may have taken effect.
     fn revoked(&self, what: &str, new: &[Placed<'_>], error: Error) -> Error {
         match self.remove_new(new) {
             _ if new.is_empty() => unknown(what, "", &error),

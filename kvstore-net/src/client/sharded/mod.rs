@@ -9,7 +9,7 @@ mod placements;
 mod snapshots;
 mod values;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::placements::{KeyPlacement, Placements};
 use super::connection::{Answer, Call};
 use super::options::NetStoreOptions;
-use super::servers::{Servers, complete, missing};
+use super::servers::{Servers, complete, made_in_part, missing};
 use super::store::stats_in;
 use crate::proto;
 use crate::proto::request::Verb;
@@ -136,8 +136,8 @@ impl Sharded {
         *since = Some(first);
         if is_late {
             return Err(Error::Timeout(format!(
-                "{what}: an `init` or `remove` of another worker has not finished, so some servers \
-                 do not have all keys"
+                "{what}: an `init`, a `remove` or a setting of another worker has not reached all \
+                 servers"
             )));
         }
         Ok(())
@@ -217,7 +217,12 @@ impl Sharded {
         })??;
         self.placements.forget(keys);
         let others = removals(keys, &removed, true, &what, |placed, server| server != placed.home);
-        self.servers.call_each(others)?.into_iter().try_for_each(|answer| answer.map(drop))
+        let homes: BTreeSet<usize> = removed.iter().map(|placed| placed.home).collect();
+        let answers = self.servers.call_each(others)?;
+        answers.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|error| {
+            // The keys do not exist any more.
+            made_in_part(&what, (homes.len(), self.servers.len()), &error)
+        })
     }
 
     /// Returns the statistics of every key. Those of a divided value are added up.

@@ -14,7 +14,7 @@ use super::Sharded;
 use super::placements::KeyPlacement;
 use crate::client::connection::{Answer, Call};
 use crate::client::residuals::{Encoder, positions};
-use crate::client::servers::{complete, made_in_part};
+use crate::client::servers::complete;
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
@@ -54,6 +54,23 @@ struct PushedPart {
     elements: Value,
     /// The type of the part without compression.
     spec: TensorSpec,
+}
+
+/// Returns the error of a push of which these servers have accepted their part.
+fn partial_error(what: &str, accepted_by: &BTreeSet<usize>, error: Error) -> Error {
+    match error {
+        Error::Updater { .. } => error,
+        error if accepted_by.is_empty() => error,
+        error => Error::Transport {
+            operation: what.to_owned(),
+            source: format!(
+                "{} servers have made their part of the call before, but: {}",
+                accepted_by.len(),
+                error.chain()
+            )
+            .into(),
+        },
+    }
 }
 
 /// Returns a call for each server with its parts.
@@ -99,14 +116,13 @@ impl Sharded {
         let orders = |keys: &[Key]| {
             Ok(self.fetch_placements(keys)?.iter().map(|placed| placed.order).collect::<Vec<_>>())
         };
-        let mut since = None;
+        let (mut is_repeated, mut since) = (false, None);
         self.servers.push((keys, values), orders, |keys, values, encoder| {
-            let pushed = self.push_with(keys, values, priority, encoder)?;
-            if pushed.iter().any(|is_pushed| !is_pushed) {
+            if std::mem::replace(&mut is_repeated, true) {
                 self.placements.forget(keys);
                 self.wait_again(&mut since, &describe_call("push", keys))?;
             }
-            Ok(pushed)
+            self.push_with(keys, values, priority, encoder)
         })
     }
 
@@ -121,31 +137,37 @@ impl Sharded {
     ) -> Result<Vec<bool>> {
         let what = describe_call("push", keys);
         let placed = self.placed(keys)?;
+        // The home of a key decides whether its value has been pushed.
         let mut are_pushed = fallible::filled(false, keys.len())?;
+        let mut are_begun = fallible::filled(false, keys.len())?;
         if !self.check(keys, values, &placed)? {
             return Ok(are_pushed);
         }
         let compression = encoder.as_ref().map(|encoder| encoder.compression());
         let mut parts = self.parts(keys, values, &placed, encoder)?;
-        let (mut taking, mut since) = (BTreeSet::new(), None);
+        let (mut accepted_by, mut since) = (BTreeSet::new(), None);
         while !parts.is_empty() {
             let calls = calls_of(keys, &placed, &parts, |values| {
                 let compression = compression.map(|found| compression_of(Some(found)));
                 let push = proto::Push { values, priority, compression };
                 Call::write(Verb::Push(push), what.clone())
             });
-            let now = calls.and_then(|calls| self.taking(calls));
-            let now = now.map_err(|error| self.partly(&what, &taking, error))?;
+            let now = calls.and_then(|calls| self.accepting(calls));
+            let now = now.map_err(|error| partial_error(&what, &accepted_by, error))?;
             for part in parts.iter().filter(|part| now.contains(&part.server)) {
-                if let Some(is_pushed) = are_pushed.get_mut(part.value) {
+                let is_home = placed.get(part.value).is_some_and(|at| at.home == part.server);
+                if let Some(is_begun) = are_begun.get_mut(part.value) {
+                    *is_begun = true;
+                }
+                if let Some(is_pushed) = are_pushed.get_mut(part.value).filter(|_| is_home) {
                     *is_pushed = true;
                 }
             }
             parts.retain(|part| !now.contains(&part.server));
-            taking.extend(now);
+            accepted_by.extend(now);
             #[cfg(test)]
             if Fault::DropPart.is_planted() {
-                break;
+                return Ok(are_begun);
             }
             #[cfg(test)]
             if Fault::RepeatPart.is_planted() {
@@ -154,24 +176,25 @@ impl Sharded {
                 }
                 break;
             }
-            // A server refuses a call if one of its keys has another layout there. If a part of a
-            // value has been pushed, the other parts follow. If the value has been removed or
-            // replaced meanwhile, that was after the push.
-            parts.retain(|part| are_pushed.get(part.value) == Some(&true));
+            // A server rejects a call if one of its keys has another layout there. If it has
+            // accepted a part of a value, the other parts follow, unless the key has been removed
+            // or replaced. That was after the push if the home has accepted its part. Otherwise,
+            // the accepted parts belong to a value that does not exist any more.
+            parts.retain(|part| are_begun.get(part.value) == Some(&true));
             let waited = self.wait_for_parts(keys, &placed, &mut parts, compression, &mut since);
-            waited.map_err(|error| self.partly(&what, &taking, error))?;
+            waited.map_err(|error| partial_error(&what, &accepted_by, error))?;
         }
         Ok(are_pushed)
     }
 
-    /// Makes calls, and returns the servers that have not refused theirs.
-    fn taking(&self, calls: Vec<(usize, Call)>) -> Result<BTreeSet<usize>> {
+    /// Makes calls, and returns the servers that have accepted theirs.
+    fn accepting(&self, calls: Vec<(usize, Call)>) -> Result<BTreeSet<usize>> {
         let Some((_, first)) = calls.first().cloned() else { return Ok(BTreeSet::new()) };
         let servers: Vec<usize> = calls.iter().map(|(server, _)| *server).collect();
         let answers = complete(&first, self.servers.call_each(calls)?)?;
-        let taking = servers.into_iter().zip(&answers);
-        let taking = taking.filter(|(_, answer)| !answer.is_out_of_date());
-        Ok(taking.map(|(server, _)| server).collect())
+        let accepting = servers.into_iter().zip(&answers);
+        let accepting = accepting.filter(|(_, answer)| !answer.is_out_of_date());
+        Ok(accepting.map(|(server, _)| server).collect())
     }
 
     /// Drops the parts of values that have been removed or replaced, and waits before the others
@@ -187,8 +210,8 @@ impl Sharded {
         compression: Option<Compression>,
         since: &mut Option<Instant>,
     ) -> Result<()> {
-        let are_here = self.are_here(keys, placed, parts)?;
-        parts.retain(|part| are_here.contains(&part.value));
+        let still_placed = self.still_placed(keys, placed, parts)?;
+        parts.retain(|part| still_placed.contains(&part.value));
         if parts.is_empty() {
             return Ok(());
         }
@@ -231,7 +254,7 @@ impl Sharded {
     }
 
     /// Returns the values of these parts that still have their placements.
-    fn are_here(
+    fn still_placed(
         &self,
         keys: &[Key],
         placed: &[Arc<KeyPlacement>],
@@ -249,15 +272,6 @@ impl Sharded {
             }
         }
         Ok(here)
-    }
-
-    /// Returns the error of a push of which some servers have made their part.
-    fn partly(&self, what: &str, taking: &BTreeSet<usize>, error: Error) -> Error {
-        match error {
-            Error::Updater { .. } => error,
-            error if taking.is_empty() => error,
-            error => made_in_part(what, (taking.len(), self.servers.len()), &error),
-        }
     }
 
     /// Checks values that some servers would reject after others have accepted theirs. Returns

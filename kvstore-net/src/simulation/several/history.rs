@@ -26,6 +26,10 @@ pub(super) fn is_divided(key: usize) -> bool {
     key != SMALL
 }
 
+fn home_of(index: usize, num_servers: usize) -> usize {
+    home(key(index).as_str(), num_servers)
+}
+
 pub(super) fn key(index: usize) -> Key {
     Key::new(&format!("key-{index}")).unwrap()
 }
@@ -218,11 +222,17 @@ impl History {
             return self.violate(text);
         }
         let generation = generation_of(before);
-        for (server_of, found) in self.parts_with(key, element) {
-            if server_of == server {
+        // A part may take effect in a generation that does not exist any more for the home of the
+        // key. Then the push takes effect again.
+        let home = home_of(key, self.num_servers);
+        let earlier = self.parts_with(key, element);
+        let is_alive =
+            |at: usize| earlier.contains(&(home, at)) || server == home && at == generation;
+        for (server_of, found) in &earlier {
+            if *found == generation && *server_of == server {
                 return self.violate(format!("push {element} took effect twice on {server}"));
             }
-            if found != generation {
+            if *found != generation && is_alive(*found) && is_alive(generation) {
                 let text = format!(
                     "push {element} took effect in generations {found} and {generation} of {key}"
                 );
@@ -253,8 +263,12 @@ impl History {
 
     /// Returns the servers with parts of a key.
     fn servers_of(&self, index: usize) -> Vec<usize> {
-        let home = home(key(index).as_str(), self.num_servers);
-        if is_divided(index) { (0..self.num_servers).collect() } else { vec![home] }
+        let num_servers = self.num_servers;
+        if is_divided(index) {
+            (0..num_servers).collect()
+        } else {
+            vec![home_of(index, num_servers)]
+        }
     }
 
     /// Records the end of a call, and checks it.
@@ -281,8 +295,11 @@ impl History {
         };
         let checked = checked.and_then(|()| match (&outcome, call.kind) {
             (Outcome::Failed(reason), Kind::Push { element }) => {
-                let has_effect =
-                    call.keys.iter().any(|key| !self.parts_with(*key, element).is_empty());
+                // Other effects are on values that do not exist any more.
+                let has_effect = call.keys.iter().any(|key| {
+                    let home = home_of(*key, self.num_servers);
+                    self.parts_with(*key, element).iter().any(|(server, _)| *server == home)
+                });
                 if has_effect { Err(format!("took effect, but failed: {reason}")) } else { Ok(()) }
             }
             _ => Ok(()),
@@ -303,6 +320,20 @@ impl History {
         })
     }
 
+    /// Returns whether another call that may take away the key may have run during this one.
+    fn is_disturbed(&self, call: &Call, key: usize) -> bool {
+        self.calls.iter().any(|other| {
+            let has_ended = match &other.end {
+                None | Some((.., Outcome::InDoubt(_))) => false,
+                Some((_, ended, _)) => *ended < call.started,
+            };
+            other.kind.may_remove()
+                && other.keys.contains(&key)
+                && other.started != call.started
+                && !has_ended
+        })
+    }
+
     /// Returns the calls of `init` with a key.
     fn inits(&self, key: usize) -> impl Iterator<Item = &Call> {
         let is_init = |call: &&Call| call.kind.generation().is_some();
@@ -317,13 +348,19 @@ impl History {
                     self.check_value(call, *key, &values[position])?;
                 }
                 (Kind::Push { element }, _) => {
-                    let found = self.parts_with(*key, element);
-                    let expected = self.servers_of(*key).len();
-                    if found.is_empty() {
+                    let mut found = self.parts_with(*key, element);
+                    let home = home_of(*key, self.num_servers);
+                    let Some((_, generation)) = found.iter().find(|(server, _)| *server == home)
+                    else {
                         return Err(format!("acknowledged without an effect on {key}"));
-                    }
-                    let may_miss = self.may_be_removed(*key, None) || self.has_lost_server;
-                    if found.len() < expected && !may_miss {
+                    };
+                    let generation = *generation;
+                    found.retain(|(_, found)| *found == generation);
+                    let expected = self.servers_of(*key).len();
+                    if found.len() < expected
+                        && !self.is_disturbed(call, *key)
+                        && !self.has_lost_server
+                    {
                         return Err(format!("acknowledged with effects {found:?} on {key} only"));
                     }
                 }
@@ -425,9 +462,14 @@ impl History {
             (Kind::Init { .. }, ErrorCode::KeyNotFound | ErrorCode::KeyExists)
             | (_, ErrorCode::Internal) => false,
             (_, ErrorCode::KeyNotFound) => call.keys.iter().any(may_be_missing),
-            _ => call.keys.iter().any(|key| self.may_be_removed(*key, Some(call))),
+            // Some of the values have been pushed before.
+            _ if reason.contains("has not been initialised") => {
+                call.keys.iter().any(may_be_missing)
+            }
+            _ => call.keys.iter().any(|key| self.is_disturbed(call, *key)),
         };
-        if has_waited || is_explained || self.has_lost_server {
+        let is_late = has_waited && code != ErrorCode::Internal;
+        if is_late || is_explained || self.has_lost_server {
             return Ok(());
         }
         Err(format!("failed after {waited:?} without a reason: {reason}"))
