@@ -90,7 +90,7 @@ pub(super) struct History {
     pub(super) incarnations: HashMap<u64, u64>,
     /// Whether the server accepts no further calls in this run.
     is_draining: bool,
-    violation: Option<String>,
+    pub(super) violation: Option<String>,
 }
 
 impl History {
@@ -109,11 +109,6 @@ impl History {
             is_draining: false,
             violation: None,
         }
-    }
-
-    /// Returns the first broken promise.
-    pub(super) fn violation(&self) -> Option<&String> {
-        self.violation.as_ref()
     }
 
     pub(super) fn violate(&mut self, text: String) {

@@ -60,6 +60,7 @@ use turmoil::{Builder, Sim};
 
 use self::history::History;
 use self::schedule::{Event, NUM_WORKERS, QUIET, STEP, Schedule};
+use self::tests::Checked;
 use crate::server::group::Group;
 
 /// The last step of a simulation in which a worker does not finish.
@@ -148,20 +149,51 @@ fn align_tasks() {
     while !runtime.spawn(async {}).id().to_string().parse::<u64>().unwrap().is_multiple_of(64) {}
 }
 
-/// Runs the schedule of a seed, until a promise is broken. Returns its history.
-fn simulate(seed: u64) -> History {
-    let _alone = alone();
-    align_tasks();
-    let schedule = Schedule::new(seed);
-    let mut sim = Builder::new()
+/// Returns the network and the hosts of a simulation.
+fn hosts(seed: u64, max_latency: Duration) -> Sim<'static> {
+    Builder::new()
         .rng_seed(seed)
         .tick_duration(STEP)
         .epoch(UNIX_EPOCH)
         .simulation_duration(Duration::MAX)
         // A message arrives after the step, so each step is seen before its effects elsewhere.
         .min_message_latency(Duration::from_millis(1))
-        .max_message_latency(schedule.max_latency)
-        .build();
+        .max_message_latency(max_latency)
+        .build()
+}
+
+/// Runs a simulation until all workers have finished or `is_violated` returns true after a step.
+/// `is_violated` gets what the step itself violates. Returns whether all workers have finished.
+fn run<E: Copy>(
+    sim: &mut Sim<'_>,
+    (events, last): (&[(usize, E)], usize),
+    happen: impl Fn(E, &mut Sim<'_>),
+    is_violated: impl Fn(Option<String>) -> bool,
+) -> bool {
+    let mut events = events.iter().copied().peekable();
+    for step in 0.. {
+        while let Some((_, event)) = events.next_if(|(at, _)| *at <= step) {
+            happen(event, sim);
+        }
+        let failed = sim.step().err().map(|error| format!("a process failed: {error}"));
+        let runs = (0..NUM_WORKERS).filter(|worker| sim.is_host_running(host(*worker)));
+        let running: Vec<usize> = runs.collect();
+        let has_finished = running.is_empty() && events.peek().is_none();
+        let late =
+            (!has_finished && step == last).then(|| format!("workers {running:?} do not finish"));
+        if is_violated(failed.or(late)) || has_finished {
+            return has_finished;
+        }
+    }
+    false
+}
+
+/// Runs the schedule of a seed, until a promise is broken. Returns its history.
+fn simulate(seed: u64) -> History {
+    let _alone = alone();
+    align_tasks();
+    let schedule = Schedule::new(seed);
+    let mut sim = hosts(seed, schedule.max_latency);
     let quiet = STEP * u32::try_from(QUIET).unwrap();
     let simulation = Arc::new(Simulation {
         history: Mutex::new(History::new(schedule.timeout, quiet)),
@@ -175,25 +207,21 @@ fn simulate(seed: u64) -> History {
         let shared = Arc::clone(&simulation);
         sim.host(host(worker), move || worker::run(Arc::clone(&shared), worker));
     }
-    let mut events = simulation.schedule.events.iter().copied().peekable();
-    for step in 0.. {
-        while let Some((_, event)) = events.next_if(|(at, _)| *at <= step) {
-            happen(event, &simulation, &mut sim);
-        }
-        if let Err(error) = sim.step() {
-            simulation.history().violate(format!("a process failed: {error}"));
-        }
-        simulation.see();
-        let runs = (0..NUM_WORKERS).filter(|worker| sim.is_host_running(host(*worker)));
-        let running: Vec<usize> = runs.collect();
-        if running.is_empty() && events.peek().is_none() {
-            simulation.check_final();
-        } else if step == LAST {
-            simulation.history().violate(format!("workers {running:?} do not finish"));
-        } else if simulation.history().violation().is_none() {
-            continue;
-        }
-        break;
+    let events = (&simulation.schedule.events[..], LAST);
+    let has_finished = run(
+        &mut sim,
+        events,
+        |event, sim| happen(event, &simulation, sim),
+        |text| {
+            if let Some(text) = text {
+                simulation.history().violate(text);
+            }
+            simulation.see();
+            simulation.history().violation().is_some()
+        },
+    );
+    if has_finished {
+        simulation.check_final();
     }
     drop(sim);
     let simulation = Arc::into_inner(simulation).expect("no process runs");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::history::{History, Kind, Outcome};
+use super::tests::Checked;
 
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,9 +36,12 @@ impl fmt::Display for History {
     }
 }
 
-impl History {
-    /// Adds the number of calls of each kind and outcome.
-    pub(super) fn count(&self, outcomes: &mut BTreeMap<String, usize>) {
+impl Checked for History {
+    fn violation(&self) -> Option<&String> {
+        self.violation.as_ref()
+    }
+
+    fn count(&self, outcomes: &mut BTreeMap<String, usize>) {
         for call in &self.calls {
             let kind = match call.kind {
                 Kind::Push { .. } => "push",

@@ -19,7 +19,7 @@ const NUM_SCHEDULES: u64 = 1000;
 const KEPT_SEEDS: [u64; 1] = [28_577];
 
 /// Prints its seed if a simulation panics.
-pub(super) struct SeedOnPanic(pub(super) u64);
+struct SeedOnPanic(u64);
 
 impl Drop for SeedOnPanic {
     fn drop(&mut self) {
@@ -29,23 +29,37 @@ impl Drop for SeedOnPanic {
     }
 }
 
-pub(super) fn number_from(variable: &str) -> Option<u64> {
+fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}: expected a number, found `{text}`")))
 }
 
-#[test]
-fn the_promises_hold_in_every_schedule() {
+/// The history of a simulation, which its checks have read.
+pub(super) trait Checked: std::fmt::Display {
+    /// Returns the first broken promise.
+    fn violation(&self) -> Option<&String>;
+
+    /// Adds the number of calls of each kind and outcome.
+    fn count(&self, outcomes: &mut BTreeMap<String, usize>);
+}
+
+/// Runs the schedule of the seed in the environment and prints it, or runs the kept seeds and `num`
+/// schedules.
+pub(super) fn check<S: std::fmt::Debug, H: Checked>(
+    (kept, num): (&[u64], u64),
+    schedule: impl Fn(u64) -> S,
+    simulate: impl Fn(u64) -> H,
+) {
     if let Some(seed) = number_from("KVSTORE_SIMULATION_SEED") {
-        println!("{:#?}", Schedule::new(seed));
+        println!("{:#?}", schedule(seed));
         let history = simulate(seed);
         println!("{history}");
         assert_eq!(history.violation(), None, "seed {seed}");
         return;
     }
-    let num = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(NUM_SCHEDULES);
+    let num = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(num);
     let mut outcomes = BTreeMap::new();
-    for seed in KEPT_SEEDS.into_iter().chain(0..num) {
+    for seed in kept.iter().copied().chain(0..num) {
         let _seed = SeedOnPanic(seed);
         let history = simulate(seed);
         if let Some(violation) = history.violation() {
@@ -54,6 +68,11 @@ fn the_promises_hold_in_every_schedule() {
         history.count(&mut outcomes);
     }
     println!("{num} schedules: {outcomes:?}");
+}
+
+#[test]
+fn the_promises_hold_in_every_schedule() {
+    check((&KEPT_SEEDS, NUM_SCHEDULES), Schedule::new, simulate);
 }
 
 #[test]

@@ -56,7 +56,7 @@ struct PushedPart {
     spec: TensorSpec,
 }
 
-/// Returns the error of a push of which these servers have accepted their part.
+/// Returns the error of a push that these servers have accepted in part.
 fn partial_error(what: &str, accepted_by: &BTreeSet<usize>, error: Error) -> Error {
     match error {
         Error::Updater { .. } => error,

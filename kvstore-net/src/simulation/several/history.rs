@@ -8,6 +8,7 @@ use kvstore_core::{ErrorCode, Key, OnExisting, Result};
 
 use crate::rules::placement::home;
 use crate::simulation::schedule::STEP;
+use crate::simulation::tests::Checked;
 
 /// The number of elements of a part: the generation of the value, and one for each push.
 pub(super) const PART: usize = 64;
@@ -146,11 +147,6 @@ impl History {
             at_end: BTreeSet::new(),
             violation: None,
         }
-    }
-
-    /// Returns the first broken promise.
-    pub(super) fn violation(&self) -> Option<&String> {
-        self.violation.as_ref()
     }
 
     pub(super) fn violate(&mut self, text: String) {
@@ -474,9 +470,14 @@ impl History {
         }
         Err(format!("failed after {waited:?} without a reason: {reason}"))
     }
+}
 
-    /// Adds the number of calls of each kind and outcome.
-    pub(super) fn count(&self, outcomes: &mut BTreeMap<String, usize>) {
+impl Checked for History {
+    fn violation(&self) -> Option<&String> {
+        self.violation.as_ref()
+    }
+
+    fn count(&self, outcomes: &mut BTreeMap<String, usize>) {
         for call in &self.calls {
             let kind = match call.kind {
                 Kind::Init { existing, .. } => format!("init {existing:?}"),

@@ -35,15 +35,15 @@ mod tests;
 mod worker;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
 
-use turmoil::{Builder, Sim};
+use turmoil::Sim;
 
 use self::history::History;
 use self::schedule::{Event, Schedule};
 use super::network::server_host;
-use super::schedule::{NUM_WORKERS, QUIET, STEP};
-use super::{align_tasks, alone, host};
+use super::schedule::{NUM_WORKERS, QUIET};
+use super::tests::Checked;
+use super::{align_tasks, alone, host, hosts, run};
 
 /// The last step of a simulation in which a worker does not finish.
 const LAST: usize = QUIET + 12_000;
@@ -87,14 +87,7 @@ fn simulate(seed: u64) -> History {
     let _alone = alone();
     align_tasks();
     let schedule = Schedule::new(seed);
-    let mut sim = Builder::new()
-        .rng_seed(seed)
-        .tick_duration(STEP)
-        .epoch(UNIX_EPOCH)
-        .simulation_duration(Duration::MAX)
-        .min_message_latency(Duration::from_millis(1))
-        .max_message_latency(schedule.max_latency)
-        .build();
+    let mut sim = hosts(seed, schedule.max_latency);
     let history = Mutex::new(History::new(schedule.timeout, schedule.num_servers));
     let simulation = Arc::new(Simulation { schedule, history });
     for server in 0..simulation.schedule.num_servers {
@@ -105,25 +98,18 @@ fn simulate(seed: u64) -> History {
         let shared = Arc::clone(&simulation);
         sim.host(host(worker), move || worker::run(Arc::clone(&shared), worker));
     }
-    let mut events = simulation.schedule.events.iter().copied().peekable();
-    for step in 0.. {
-        while let Some((_, event)) = events.next_if(|(at, _)| *at <= step) {
-            happen(event, &simulation, &mut sim);
-        }
-        if let Err(error) = sim.step() {
-            simulation.history().violate(format!("a process failed: {error}"));
-        }
-        let runs = (0..NUM_WORKERS).filter(|worker| sim.is_host_running(host(*worker)));
-        let running: Vec<usize> = runs.collect();
-        if running.is_empty() && events.peek().is_none() {
-            break;
-        } else if step == LAST {
-            simulation.history().violate(format!("workers {running:?} do not finish"));
-        } else if simulation.history().violation().is_none() {
-            continue;
-        }
-        break;
-    }
+    let events = (&simulation.schedule.events[..], LAST);
+    run(
+        &mut sim,
+        events,
+        |event, sim| happen(event, &simulation, sim),
+        |text| {
+            if let Some(text) = text {
+                simulation.history().violate(text);
+            }
+            simulation.history().violation().is_some()
+        },
+    );
     drop(sim);
     let simulation = Arc::into_inner(simulation).expect("no process runs");
     simulation.history.into_inner().unwrap_or_else(PoisonError::into_inner)

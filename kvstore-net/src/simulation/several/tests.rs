@@ -1,11 +1,9 @@
 //! The simulations that tests run.
 
-use std::collections::BTreeMap;
-
 use super::schedule::Schedule;
 use super::simulate;
 use crate::faults::Fault;
-use crate::simulation::tests::{SeedOnPanic, find, number_from};
+use crate::simulation::tests::{Checked, check, find};
 
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 300;
@@ -15,24 +13,7 @@ const KEPT_SEEDS: [u64; 9] = [37, 513, 736, 1055, 1152, 2836, 4928, 6071, 7046];
 
 #[test]
 fn several_servers_keep_their_promises_in_every_schedule() {
-    if let Some(seed) = number_from("KVSTORE_SIMULATION_SEED") {
-        println!("{:#?}", Schedule::new(seed));
-        let history = simulate(seed);
-        println!("{history}");
-        assert_eq!(history.violation(), None, "seed {seed}");
-        return;
-    }
-    let num = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(NUM_SCHEDULES);
-    let mut outcomes = BTreeMap::new();
-    for seed in KEPT_SEEDS.into_iter().chain(0..num) {
-        let _seed = SeedOnPanic(seed);
-        let history = simulate(seed);
-        if let Some(violation) = history.violation() {
-            panic!("seed {seed}: {violation}\nKVSTORE_SIMULATION_SEED={seed} prints its history");
-        }
-        history.count(&mut outcomes);
-    }
-    println!("{num} schedules: {outcomes:?}");
+    check((&KEPT_SEEDS, NUM_SCHEDULES), Schedule::new, simulate);
 }
 
 #[test]
