@@ -41,6 +41,7 @@
     reason = "a test may abort without memory"
 )]
 
+mod checked;
 mod history;
 mod network;
 mod observations;
@@ -58,9 +59,9 @@ use kvstore_core::{Backends, CpuBackend, Key, KvStore, LocalStore};
 use tokio::sync::Notify;
 use turmoil::{Builder, Sim};
 
+use self::checked::Checked;
 use self::history::History;
 use self::schedule::{Event, NUM_WORKERS, QUIET, STEP, Schedule};
-use self::tests::Checked;
 use crate::server::group::Group;
 
 /// The last step of a simulation in which a worker does not finish.

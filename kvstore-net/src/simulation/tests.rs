@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout};
 
+use super::checked::Checked;
 use super::schedule::Schedule;
 use super::simulate;
 use crate::faults::Fault;
@@ -32,15 +33,6 @@ impl Drop for SeedOnPanic {
 fn number_from(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}: expected a number, found `{text}`")))
-}
-
-/// The history of a simulation, which its checks have read.
-pub(super) trait Checked: std::fmt::Display {
-    /// Returns the first broken promise.
-    fn violation(&self) -> Option<&String>;
-
-    /// Adds the number of calls of each kind and outcome.
-    fn count(&self, outcomes: &mut BTreeMap<String, usize>);
 }
 
 /// Runs the schedule of the seed in the environment and prints it, or runs the kept seeds and `num`

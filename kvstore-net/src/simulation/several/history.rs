@@ -7,8 +7,8 @@ use std::time::Duration;
 use kvstore_core::{ErrorCode, Key, OnExisting, Result};
 
 use crate::rules::placement::home;
+use crate::simulation::checked::Checked;
 use crate::simulation::schedule::STEP;
-use crate::simulation::tests::Checked;
 
 /// The number of elements of a part: the generation of the value, and one for each push.
 pub(super) const PART: usize = 64;

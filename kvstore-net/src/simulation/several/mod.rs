@@ -40,9 +40,9 @@ use turmoil::Sim;
 
 use self::history::History;
 use self::schedule::{Event, Schedule};
+use super::checked::Checked;
 use super::network::server_host;
 use super::schedule::{NUM_WORKERS, QUIET};
-use super::tests::Checked;
 use super::{align_tasks, alone, host, hosts, run};
 
 /// The last step of a simulation in which a worker does not finish.

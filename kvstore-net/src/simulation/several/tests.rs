@@ -3,7 +3,8 @@
 use super::schedule::Schedule;
 use super::simulate;
 use crate::faults::Fault;
-use crate::simulation::tests::{Checked, check, find};
+use crate::simulation::checked::Checked;
+use crate::simulation::tests::{check, find};
 
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 300;
