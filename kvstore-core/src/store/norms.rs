@@ -30,6 +30,7 @@ pub struct BlockSums {
 pub type CompleteSums<'a> = dyn FnMut(&mut [BlockSums]) -> Result<()> + 'a;
 
 /// The sums of squares that the steps of a push need.
+#[derive(Default)]
 pub(super) struct NormSums {
     /// The index of the key of each element of `sums`.
     indices: Vec<usize>,
@@ -37,18 +38,15 @@ pub(super) struct NormSums {
 }
 
 impl NormSums {
-    /// Reserves memory for the sums. Most pushes need none.
-    pub(super) fn new(keys: &[KeyPush<'_>]) -> Result<Self> {
-        let (mut indices, mut sums) = (Vec::new(), Vec::new());
-        for (index, key) in keys.iter().enumerate() {
-            let blocks = key.norm_sums()?;
-            if !blocks.is_empty() {
-                fallible::push(&mut indices, index)?;
-                let key = key.entry().key().clone();
-                fallible::push(&mut sums, BlockSums { key, blocks })?;
-            }
+    /// Reserves memory for the sums of one key. Most steps need none.
+    pub(super) fn reserve(&mut self, index: usize, key: &KeyPush<'_>) -> Result<()> {
+        let blocks = key.norm_sums()?;
+        if !blocks.is_empty() {
+            fallible::push(&mut self.indices, index)?;
+            let key = key.entry().key().clone();
+            fallible::push(&mut self.sums, BlockSums { key, blocks })?;
         }
-        Ok(Self { indices, sums })
+        Ok(())
     }
 
     /// Measures the sums, and stores them in the prepared steps. If the stored values are parts,
@@ -122,7 +120,7 @@ impl Push<'_> {
     /// dense values.
     fn global_norm(&self) -> Result<f64> {
         let mut spans = fallible::with_capacity(self.num_values())?;
-        spans.extend(self.spans());
+        spans.extend(self.keys.iter().flat_map(KeyPush::spans));
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for key in &self.keys {
             let value = key.first()?;

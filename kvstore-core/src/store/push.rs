@@ -110,6 +110,11 @@ impl<'a> KeyPush<'a> {
         self.values().map(Value::memory)
     }
 
+    /// Returns the spans of the values.
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span<'a>> + use<'a> {
+        self.tensors().map(Tensor::span)
+    }
+
     pub(super) fn first(&self) -> Result<&'a Value> {
         self.values().next().ok_or_else(lost)
     }
@@ -181,8 +186,9 @@ impl<'a> KeyPush<'a> {
         Ok(key.into_sum())
     }
 
-    /// Prepares the replacement of the stored value by the sum of the values.
+    /// Locks the stored value and prepares its replacement by the sum of the values.
     fn prepare_sum(&mut self, backends: &Backends) -> Result<()> {
+        self.value = Some(self.entry.lock_value()?);
         self.prepared = if self.len() == 1 {
             PreparedChange::Value(self.first()?.compact(self.device)?)
         } else {
@@ -205,9 +211,9 @@ impl<'a> KeyPush<'a> {
         Ok(Some(SumJob { device, dtype, dst, addends }))
     }
 
-    /// Prepares a step of the optimizer.
+    /// Locks the stored value and prepares its step of the optimizer.
     fn prepare_step(&mut self, backends: &Backends, running: &ActiveOptimizer) -> Result<()> {
-        let value = self.value.as_mut().ok_or_else(lost)?.make_dense()?;
+        let value = self.value.insert(self.entry.lock_value()?).make_dense()?;
         value.move_to(backends, self.device)?;
         let Progress { run, state, .. } = &mut **self.progress.as_mut().ok_or_else(lost)?;
         let mut state = Some(state).filter(|_| *run == running.run);
@@ -367,11 +373,6 @@ impl<'a> Push<'a> {
         Ok(moved)
     }
 
-    /// Returns the spans of the values of all keys.
-    pub(super) fn spans(&self) -> impl Iterator<Item = Span<'a>> {
-        self.keys.iter().flat_map(KeyPush::tensors).map(Tensor::span)
-    }
-
     pub(super) fn num_values(&self) -> usize {
         self.keys.iter().map(KeyPush::len).sum()
     }
@@ -379,7 +380,9 @@ impl<'a> Push<'a> {
     /// Returns the sum of each key's values. A single value is shared as its own sum if possible.
     pub(crate) fn sum(&self, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
         let mut sums = fallible::with_capacity(self.keys.len())?;
+        let mut spans = scratch.take_spans(self.num_values())?;
         for key in &self.keys {
+            spans.extend(key.spans());
             let first = key.first()?.memory().clone().relabelled(key.device);
             // A single value is its own sum and needs no kernel.
             sums.push(match key.len() {
@@ -387,8 +390,6 @@ impl<'a> Push<'a> {
                 _ => first.allocate_like(first.spec().clone())?,
             });
         }
-        let mut spans = scratch.take_spans(self.num_values())?;
-        spans.extend(self.spans());
         let mut jobs = scratch.take_sums(self.keys.len())?;
         let mut rest = spans.as_slice();
         for (key, sum) in self.keys.iter().zip(&mut sums) {
@@ -438,6 +439,11 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         self.lock()?;
+        if compression.is_some() {
+            for key in &mut self.keys {
+                key.value = Some(key.entry.lock_value()?);
+            }
+        }
         // Compression has already computed the sums, so they only need to be committed.
         if let Some(sums) = self.compress(compression)? {
             for (sum, key) in sums.into_iter().zip(&mut self.keys) {
@@ -446,12 +452,12 @@ impl<'a> Push<'a> {
             self.settle(scratch);
             return Ok(());
         }
+        let mut spans = scratch.take_spans(self.num_values())?;
         // Prepares all keys before the kernels run, because a failed push must change nothing.
         for key in &mut self.keys {
             key.prepare_sum(self.backends)?;
+            spans.extend(key.spans());
         }
-        let mut spans = scratch.take_spans(self.num_values())?;
-        spans.extend(self.spans());
         let mut jobs = scratch.take_sums(self.keys.len())?;
         let mut rest = spans.as_slice();
         for key in &mut self.keys {
@@ -474,25 +480,24 @@ impl<'a> Push<'a> {
         complete: Option<&mut CompleteSums<'_>>,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        for key in &self.keys {
-            Optimizer::check_dtype(key.entry.key(), key.entry.spec().dtype())?;
-        }
         // Before `lock`, because sorting row indices is slow and readers need not wait for it.
-        let num_plans = self.plan_rows(running, compression.is_some())?;
+        let num_plans = self.plan_steps(running, compression.is_some())?;
         self.lock()?;
-        for key in &mut self.keys {
-            key.prepare_step(self.backends, running)?;
-        }
         let mut spans = scratch.take_spans(self.num_values())?;
+        let mut norms = NormSums::default();
+        for (index, key) in self.keys.iter_mut().enumerate() {
+            key.prepare_step(self.backends, running)?;
+            norms.reserve(index, key)?;
+            spans.extend(key.spans());
+        }
         let mut jobs: Vec<UpdateJob<'_>> = scratch.take_updates(self.keys.len())?;
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(num_plans)?;
-        // Allocates before `compress`: it mutates the residuals, so a later failure would lose
+        // After the last allocation: it mutates the residuals, so a later failure would lose
         // values.
-        let mut norms = NormSums::new(&self.keys)?;
         let compressed = self.compress(compression)?;
-        match &compressed {
-            Some(sums) => spans.extend(sums.iter().map(Tensor::span)),
-            None => spans.extend(self.spans()),
+        if let Some(sums) = &compressed {
+            spans.clear();
+            spans.extend(sums.iter().map(Tensor::span));
         }
         let num_addends = |key: &KeyPush<'_>| if compressed.is_some() { 1 } else { key.len() };
         let measured = norms.measure(self.backends, &mut self.keys, &spans, num_addends, complete);
@@ -514,12 +519,13 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Plans the steps of the keys with row-sparse values, or of all keys if the optimizer is
-    /// row-wise. Returns the number of plans.
-    fn plan_rows(&mut self, running: &ActiveOptimizer, is_compressed: bool) -> Result<usize> {
+    /// Checks the dtypes. Plans the steps of the keys with row-sparse values, or of all keys if the
+    /// optimizer is row-wise. Returns the number of plans.
+    fn plan_steps(&mut self, running: &ActiveOptimizer, is_compressed: bool) -> Result<usize> {
         let is_rowwise = running.optimizer.is_rowwise();
         let mut num_plans = 0;
         for key in &mut self.keys {
+            Optimizer::check_dtype(key.entry.key(), key.entry.spec().dtype())?;
             let plan = match key.first()?.rows() {
                 Some(_) => key.rows()?.map(|rows| RowPlan::union(&rows)).transpose()?,
                 None if is_rowwise => {
@@ -535,13 +541,11 @@ impl<'a> Push<'a> {
         Ok(num_plans)
     }
 
-    /// Locks all keys, then all their values.
+    /// Locks all keys. Their values are locked later, so that readers do not wait until other
+    /// updates of these keys end.
     fn lock(&mut self) -> Result<()> {
         for key in &mut self.keys {
             key.progress = Some(key.entry.lock()?);
-        }
-        for key in &mut self.keys {
-            key.value = Some(key.entry.lock_value()?);
         }
         Ok(())
     }
