@@ -254,7 +254,10 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=15)
     names = [workload.name for workload in WORKLOADS]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error(f"--rounds: expected at least 2, found {options.rounds}")
+    return options
 
 
 def main():

@@ -322,7 +322,7 @@ impl Optimizer {
             pending.set_norms(&sums)?;
         }
         if self.is_rowwise() {
-            let plan = RowPlan::whole(weight.shape().num_rows(), gradients.len())?;
+            let plan = RowPlan::of_all_rows(weight.shape().num_rows(), gradients.len())?;
             if let Some(job) = pending.row_job(weight, state, &plan, &spans)? {
                 backend.update_rows(&mut [job])?;
             }

@@ -45,7 +45,7 @@ impl RowPlan {
     }
 
     /// Plans the sum of `num_values` dense values.
-    pub(crate) fn whole(num_rows: usize, num_values: usize) -> Result<Self> {
+    pub(crate) fn of_all_rows(num_rows: usize, num_values: usize) -> Result<Self> {
         let mut plan = Self::with_capacity(0, num_values)?;
         fallible::reserve(&mut plan.indices, num_rows)?;
         fallible::reserve(&mut plan.starts, num_rows + 1)?;

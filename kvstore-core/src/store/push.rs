@@ -531,7 +531,7 @@ impl<'a> Push<'a> {
                 None if is_rowwise => {
                     // Compression replaces the values with one sum.
                     let num_values = if is_compressed { 1 } else { key.len() };
-                    Some(RowPlan::whole(key.entry.spec().shape().num_rows(), num_values)?)
+                    Some(RowPlan::of_all_rows(key.entry.spec().shape().num_rows(), num_values)?)
                 }
                 None => None,
             };

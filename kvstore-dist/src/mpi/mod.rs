@@ -5,10 +5,10 @@
 //!   functions.
 //! - [`process`]: initialises and finalises MPI, once per process.
 //! - [`transfers`], [`patience`]: messages in progress, and waiting for them.
-//! - [`exchange`]: the verbs, built from messages.
+//! - [`collectives`]: the verbs, built from messages.
 
 mod abi;
-mod exchange;
+mod collectives;
 mod functions;
 mod launcher;
 mod library;
@@ -159,13 +159,13 @@ impl Collective for MpiCollective {
     }
 
     fn barrier(&self, wait: &Wait<'_>) -> Result<()> {
-        self.call(Verb::Barrier, wait, exchange::barrier)
+        self.call(Verb::Barrier, wait, collectives::barrier)
     }
 
     fn broadcast(&self, root: usize, bytes: &mut Buffer, wait: &Wait<'_>) -> Result<()> {
         check_root(self.size(), root)?;
         self.call(Verb::Broadcast, wait, |process, guard| {
-            exchange::broadcast(process, guard, root, bytes)
+            collectives::broadcast(process, guard, root, bytes)
         })
     }
 
@@ -177,14 +177,14 @@ impl Collective for MpiCollective {
     ) -> Result<()> {
         begin_all_to_all((self.rank(), self.size()), sent, received)?;
         self.call(Verb::AllToAll, wait, |process, guard| {
-            exchange::all_to_all(process, guard, sent, received)
+            collectives::all_to_all(process, guard, sent, received)
         })
     }
 
     fn all_gather(&self, slices: &mut [Slices], wait: &Wait<'_>) -> Result<()> {
         check_len("slices", self.size(), slices.iter().map(Slices::len))?;
         self.call(Verb::AllGather, wait, |process, guard| {
-            exchange::all_gather(process, guard, slices)
+            collectives::all_gather(process, guard, slices)
         })
     }
 

@@ -18,7 +18,7 @@ use super::functions::{Failure, Mpi};
 use super::launcher::Launcher;
 use super::library::{OpenLibrary, find};
 use super::transfers::Transfers;
-use super::{MpiOptions, exchange};
+use super::{MpiOptions, collectives};
 use crate::transport::{CallGuard, CallOrder, DEFAULT_TIMEOUT, Fault, LastCalls, Verb, Wait};
 
 /// The MPI of this process. The lock is not held while MPI initialises, because MPI then waits for
@@ -371,7 +371,7 @@ impl Process {
     fn finalize(&self, wait: &Wait<'_>) -> Result<()> {
         let guard = self.calls.begin(Verb::Finalize, (self.rank, self.size), wait)?;
         if self.is_ours {
-            let ended = (0..Self::ROUNDS).try_for_each(|_| exchange::barrier(self, &guard));
+            let ended = (0..Self::ROUNDS).try_for_each(|_| collectives::barrier(self, &guard));
             if let Err(fault) = ended.and_then(|()| self.finalize_library(&guard)) {
                 return guard.end(Err(fault));
             }

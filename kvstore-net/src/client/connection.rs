@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kvstore_core::{Backends, Error, Result, Value};
+use kvstore_core::{Backends, Description, Error, Result, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
@@ -21,7 +21,7 @@ use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::rules::Backoff;
 use crate::server::{FRAME, KEEP_ALIVE, WINDOW};
-use crate::wire::{Elements, Incoming, Receiver, error_of};
+use crate::wire::{Elements, Incoming, Receiver, error_of, parse_spec};
 
 /// A function that is called with the members when they change.
 pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
@@ -124,6 +124,14 @@ impl Answer {
     /// date.
     pub(super) fn is_out_of_date(&self) -> bool {
         self.reply.failure.as_ref().is_some_and(|failure| failure.out_of_date)
+    }
+
+    /// Returns the descriptions of the keys in the reply.
+    pub(super) fn descriptions(&self) -> Result<Vec<Description>> {
+        let described = self.reply.values.iter().map(|value| {
+            Ok(Description { order: value.order, spec: parse_spec(value.spec.as_ref())? })
+        });
+        described.collect()
     }
 }
 

@@ -1,7 +1,6 @@
 //! [`Servers`]: the connections of a store to the servers of its group.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::key::describe_call;
@@ -193,19 +192,17 @@ impl Servers {
 
     /// Makes a push with the compression of the store. `push` gets the encoder if there is one, and
     /// returns for each value whether it has been pushed. Otherwise a placement or the compression
-    /// is out of date, and the value is pushed again. `orders` returns the positions of the keys in
-    /// the order of initialisation.
+    /// is out of date, and the value is pushed again.
     ///
-    /// The residuals change only for keys whose push takes effect: all of them, or those before the
-    /// key whose updater fails.
+    /// The residuals change only for the parts of keys that servers accept, which `push` tells the
+    /// encoder, also if it fails.
     pub(super) fn push(
         &self,
         (keys, values): (&[Key], &[Value]),
-        orders: impl Fn(&[Key]) -> Result<Vec<u64>>,
         push: impl FnMut(&[Key], &[Value], Option<&mut Encoder>) -> Result<Vec<bool>>,
     ) -> Result<()> {
         let mut num_pushed = 0;
-        let pushed = self.push_counting(&mut num_pushed, (keys, values), orders, push);
+        let pushed = self.push_counting(&mut num_pushed, (keys, values), push);
         pushed.map_err(|error| match error {
             Error::Updater { .. } => error,
             error if num_pushed == 0 => error,
@@ -226,7 +223,6 @@ impl Servers {
         &self,
         num_pushed: &mut usize,
         (keys, values): (&[Key], &[Value]),
-        orders: impl Fn(&[Key]) -> Result<Vec<u64>>,
         mut push: impl FnMut(&[Key], &[Value], Option<&mut Encoder>) -> Result<Vec<bool>>,
     ) -> Result<()> {
         let (mut keys, mut values) = (Cow::Borrowed(keys), Cow::Borrowed(values));
@@ -234,20 +230,9 @@ impl Servers {
             let pushed = if let Some(compression) = self.compression()? {
                 let mut residuals = self.residuals();
                 let mut encoder = residuals.encoder(compression, &keys)?;
-                match push(&keys, &values, Some(&mut encoder)) {
-                    Ok(pushed) => {
-                        let are_pushed: HashMap<_, _> = keys.iter().zip(&pushed).collect();
-                        residuals.commit(encoder, |key| are_pushed.get(key) == Some(&&true));
-                        pushed
-                    }
-                    Err(error) => {
-                        if let (Error::Updater { key, .. }, Ok(orders)) = (&error, orders(&keys)) {
-                            let orders: HashMap<_, _> = keys.iter().zip(orders).collect();
-                            residuals.commit(encoder, |other| orders.get(other) < orders.get(key));
-                        }
-                        return Err(error);
-                    }
-                }
+                let result = push(&keys, &values, Some(&mut encoder));
+                residuals.commit(encoder);
+                result?
             } else {
                 push(&keys, &values, None)?
             };
@@ -318,7 +303,7 @@ pub(super) fn complete(call: &Call, answers: Vec<Result<Answer>>) -> Result<Vec<
 
 /// Returns the answers, or the first error. Prefers an error which says that the outcome of its
 /// part is not known.
-fn first_error(answers: Vec<Result<Answer>>) -> Result<Vec<Answer>> {
+pub(super) fn first_error(answers: Vec<Result<Answer>>) -> Result<Vec<Answer>> {
     let is_in_doubt = |answer: &Result<Answer>| answer.as_ref().is_err_and(is_unknown);
     let (in_doubt, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_in_doubt);
     in_doubt.into_iter().chain(others).collect()

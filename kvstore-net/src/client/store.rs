@@ -18,7 +18,7 @@ use super::descriptions::Descriptions;
 use super::failures::{Failures, Recorded};
 use super::membership::Target;
 use super::options::NetStoreOptions;
-use super::residuals::{Encoder, positions};
+use super::residuals::{Encoder, accept, positions};
 use super::servers::{Servers, missing};
 use super::sharded::{Sharded, without_norm};
 use crate::proto;
@@ -159,20 +159,22 @@ impl NetStore {
         priority: i32,
         mut verb: impl FnMut(proto::Push) -> Result<Verb>,
     ) -> Result<Option<Answer>> {
-        let orders = |keys: &[Key]| {
-            Ok(self.describe(keys)?.iter().map(|description| description.order).collect())
-        };
         let mut taken = None;
-        self.servers.push((keys, values), orders, |keys, values, encoder| {
+        self.servers.push((keys, values), |keys, values, mut encoder| {
             let compression = encoder.as_ref().map(|encoder| encoder.compression());
-            let (values, elements) = match encoder {
+            let (values, elements) = match &mut encoder {
                 None => values_of(keys, values)?,
                 Some(encoder) => self.codes_of(keys, values, encoder)?,
             };
             let compression = compression.map(|found| compression_of(Some(found)));
             let verb = verb(proto::Push { values, priority, compression })?;
             let call = Call { elements, ..Call::write(verb, what.to_owned()) };
-            let answer = self.servers.call(call)?;
+            let answer = self.servers.call(call);
+            if let Some(encoder) = encoder {
+                let described = |keys: &[Key]| self.describe(keys);
+                accept(encoder, (keys, 0), &answer, described);
+            }
+            let answer = answer?;
             let is_pushed = !answer.is_out_of_date();
             taken = Some(answer);
             fallible::filled(is_pushed, keys.len())
@@ -343,11 +345,7 @@ impl KvStore for NetStore {
             return sharded.describe(keys);
         }
         let asked = Verb::Describe(proto::Keys { keys: keys_of(keys), ..proto::Keys::default() });
-        let answer = self.read(asked, &describe_call("describe", keys))?;
-        let described = answer.reply.values.iter().map(|value| {
-            Ok(Description { order: value.order, spec: parse_spec(value.spec.as_ref())? })
-        });
-        described.collect()
+        self.read(asked, &describe_call("describe", keys))?.descriptions()
     }
 
     fn remove(&self, keys: &[Key]) -> Result<()> {

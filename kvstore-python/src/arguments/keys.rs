@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use kvstore::{Key, Keys, fallible};
+use kvstore::{Key, fallible};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyString};
 
-use super::listed;
+use super::listed::{self, Keys};
 use crate::interpreter::error::{invalid, optional, to_python, type_error};
 use crate::interpreter::{finalization, lists};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kvstore::{Error, Key, Keys, fallible};
+use kvstore::{Error, Key, fallible};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
 
@@ -81,6 +81,24 @@ pub(crate) enum Read<T> {
     Kept,
     /// The object is not an item.
     Unexpected,
+}
+
+/// The keys of a call.
+#[derive(Debug)]
+pub(crate) enum Keys {
+    /// One key, for one item or for all items of a list.
+    One(Key),
+    /// A list of keys, parallel to a list of items or of lists of items. It may repeat keys.
+    Many(Vec<Key>),
+}
+
+impl Keys {
+    pub(crate) fn into_list(self) -> Vec<Key> {
+        match self {
+            Self::One(key) => Vec::from([key]),
+            Self::Many(keys) => keys,
+        }
+    }
 }
 
 /// Reads one item, a list, or a list of lists, and returns a key for each item. In a list of lists,

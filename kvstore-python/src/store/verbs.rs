@@ -5,9 +5,7 @@ use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use kvstore::{
-    Checkpoints, Error, Key, KeyStats, Keys, NDArray, OnExisting, RowSparse, Store, fallible,
-};
+use kvstore::{Checkpoints, Error, Key, KeyStats, NDArray, OnExisting, RowSparse, Store, fallible};
 use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -18,7 +16,7 @@ use super::optimizer::PyOptimizer;
 use super::snapshot::PySnapshot;
 use super::updater;
 use crate::arguments::keys::{self, KeyKind};
-use crate::arguments::listed::{self, Place};
+use crate::arguments::listed::{self, Keys, Place};
 use crate::arguments::mapped;
 use crate::arguments::values::{self, Outputs, RowOutput, Values};
 use crate::array::classes::{PyRows, new_array};
@@ -238,6 +236,7 @@ impl PyStore {
         if out.is_none() && !mapped::is_map(key) {
             let keys = key_kind.keys(key)?;
             let is_one = matches!(keys, Keys::One(_));
+            let keys = keys.into_list();
             let mut pulled = detached(py, move || store.pull_new(keys))?.into_iter();
             if is_one && let Some(array) = pulled.next() {
                 return new_array(py, array);
@@ -346,14 +345,14 @@ impl PyStore {
             operand::row_ids(&ids).map_err(|error| about(py, error, key, "row_ids"))
         });
         let ids = lists::collect(py, num_lists, ids)?;
-        let pulled = self.detached(py, |store| store.pull_rows(keys, &ids))?;
+        let pulled = self.detached(py, |store| store.pull_rows(keys.into_list(), &ids))?;
         lists::new(py, pulled.into_iter().map(PyRows::from))
     }
 
     /// Removes keys with their values and optimizer states.
     fn remove(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let keys = self.key_kind.keys(key)?;
-        self.detached(py, |store| store.remove(keys))
+        self.detached(py, |store| store.remove(keys.into_list()))
     }
 
     /// Returns every key in the order of initialisation.

@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use super::Sharded;
 use super::placements::KeyPlacement;
 use crate::client::connection::{Answer, Call};
-use crate::client::residuals::{Encoder, positions};
-use crate::client::servers::complete;
+use crate::client::residuals::{Encoder, accept, positions};
+use crate::client::servers::{first_error, made_in_part, missing};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
 use crate::proto::request::Verb;
-use crate::wire::{Elements, compression_of, spec_of, value_of};
+use crate::wire::{Elements, compression_of, keys_of, spec_of, value_of};
 
 /// The values of a call that one server gets.
 #[derive(Debug, Default)]
@@ -56,20 +56,17 @@ struct PushedPart {
     spec: TensorSpec,
 }
 
-/// Returns the error of a push that these servers have accepted in part.
-fn partial_error(what: &str, accepted_by: &BTreeSet<usize>, error: Error) -> Error {
+/// Returns the error of a push of whose servers these have accepted their parts. An updater's error
+/// stays as it is: a push that fails in an updater has changed earlier keys in every store.
+fn partial_error(
+    what: &str,
+    (accepted_by, servers): (&BTreeSet<usize>, &BTreeSet<usize>),
+    error: Error,
+) -> Error {
     match error {
         Error::Updater { .. } => error,
         error if accepted_by.is_empty() => error,
-        error => Error::Transport {
-            operation: what.to_owned(),
-            source: format!(
-                "{} servers have made their part of the call before, but: {}",
-                accepted_by.len(),
-                error.chain()
-            )
-            .into(),
-        },
+        error => made_in_part(what, (accepted_by.len(), servers.len()), &error),
     }
 }
 
@@ -113,11 +110,8 @@ impl Sharded {
         values: &[Value],
         priority: i32,
     ) -> Result<()> {
-        let orders = |keys: &[Key]| {
-            Ok(self.fetch_placements(keys)?.iter().map(|placed| placed.order).collect::<Vec<_>>())
-        };
         let (mut is_repeated, mut since) = (false, None);
-        self.servers.push((keys, values), orders, |keys, values, encoder| {
+        self.servers.push((keys, values), |keys, values, encoder| {
             if std::mem::replace(&mut is_repeated, true) {
                 self.placements.forget(keys);
                 self.wait_again(&mut since, &describe_call("push", keys))?;
@@ -133,7 +127,7 @@ impl Sharded {
         keys: &[Key],
         values: &[Value],
         priority: i32,
-        encoder: Option<&mut Encoder>,
+        mut encoder: Option<&mut Encoder>,
     ) -> Result<Vec<bool>> {
         let what = describe_call("push", keys);
         let placed = self.placed(keys)?;
@@ -144,7 +138,8 @@ impl Sharded {
             return Ok(are_pushed);
         }
         let compression = encoder.as_ref().map(|encoder| encoder.compression());
-        let mut parts = self.parts(keys, values, &placed, encoder)?;
+        let mut parts = self.parts(keys, values, &placed, encoder.as_deref_mut())?;
+        let servers: BTreeSet<usize> = parts.iter().map(|part| part.server).collect();
         let (mut accepted_by, mut since) = (BTreeSet::new(), None);
         while !parts.is_empty() {
             let calls = calls_of(keys, &placed, &parts, |values| {
@@ -152,8 +147,21 @@ impl Sharded {
                 let push = proto::Push { values, priority, compression };
                 Call::write(Verb::Push(push), what.clone())
             });
-            let now = calls.and_then(|calls| self.accepting(calls));
-            let now = now.map_err(|error| partial_error(&what, &accepted_by, error))?;
+            let partial = |accepted_by: &BTreeSet<usize>, error| {
+                partial_error(&what, (accepted_by, &servers), error)
+            };
+            let answers = calls.and_then(|calls| self.call_each(calls));
+            let answers = answers.map_err(|error| partial(&accepted_by, error))?;
+            if let Some(encoder) = &mut encoder {
+                self.accept(encoder, keys, &parts, &answers);
+            }
+            let has_accepted =
+                |answer: &Result<Answer>| answer.as_ref().is_ok_and(|made| !made.is_out_of_date());
+            let now = answers.iter().filter(|(_, answer)| has_accepted(answer));
+            let now: BTreeSet<usize> = now.map(|(server, _)| *server).collect();
+            accepted_by.extend(&now);
+            first_error(answers.into_values().collect())
+                .map_err(|error| partial(&accepted_by, error))?;
             for part in parts.iter().filter(|part| now.contains(&part.server)) {
                 let is_home = placed.get(part.value).is_some_and(|at| at.home == part.server);
                 if let Some(is_begun) = are_begun.get_mut(part.value) {
@@ -164,7 +172,6 @@ impl Sharded {
                 }
             }
             parts.retain(|part| !now.contains(&part.server));
-            accepted_by.extend(now);
             #[cfg(test)]
             if Fault::DropPart.is_planted() {
                 return Ok(are_begun);
@@ -182,19 +189,40 @@ impl Sharded {
             // the accepted parts belong to a value that does not exist any more.
             parts.retain(|part| are_begun.get(part.value) == Some(&true));
             let waited = self.wait_for_parts(keys, &placed, &mut parts, compression, &mut since);
-            waited.map_err(|error| partial_error(&what, &accepted_by, error))?;
+            waited.map_err(|error| partial(&accepted_by, error))?;
+        }
+        if let Some(encoder) = encoder {
+            for (key, _) in keys.iter().zip(&are_pushed).filter(|(_, is_pushed)| !**is_pushed) {
+                encoder.withdraw(key);
+            }
         }
         Ok(are_pushed)
     }
 
-    /// Makes calls, and returns the servers that have accepted theirs.
-    fn accepting(&self, calls: Vec<(usize, Call)>) -> Result<BTreeSet<usize>> {
-        let Some((_, first)) = calls.first().cloned() else { return Ok(BTreeSet::new()) };
+    /// Makes calls, and returns the answers by server.
+    fn call_each(&self, calls: Vec<(usize, Call)>) -> Result<BTreeMap<usize, Result<Answer>>> {
         let servers: Vec<usize> = calls.iter().map(|(server, _)| *server).collect();
-        let answers = complete(&first, self.servers.call_each(calls)?)?;
-        let accepting = servers.into_iter().zip(&answers);
-        let accepting = accepting.filter(|(_, answer)| !answer.is_out_of_date());
-        Ok(accepting.map(|(server, _)| server).collect())
+        Ok(servers.into_iter().zip(self.servers.call_each(calls)?).collect())
+    }
+
+    /// Notes which of the parts the servers have accepted.
+    fn accept(
+        &self,
+        encoder: &mut Encoder,
+        keys: &[Key],
+        parts: &[PushedPart],
+        answers: &BTreeMap<usize, Result<Answer>>,
+    ) {
+        for (server, answer) in answers {
+            let here = parts.iter().filter(|part| part.server == *server);
+            let here: Vec<Key> = here.filter_map(|part| keys.get(part.value).cloned()).collect();
+            accept(encoder, (&here, *server), answer, |keys| {
+                let keys = proto::Keys { keys: keys_of(keys), ..proto::Keys::default() };
+                let call = Call::read(Verb::Describe(keys), "describe".to_owned());
+                let answers = self.servers.call_each([(*server, call)])?;
+                answers.into_iter().next().ok_or_else(|| missing("answer"))??.descriptions()
+            });
+        }
     }
 
     /// Drops the parts of values that have been removed or replaced, and waits before the others

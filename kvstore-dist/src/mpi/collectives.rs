@@ -9,7 +9,7 @@ use crate::transport::{Buffer, CallGuard, Fault, SharedSlices, Slices};
 
 /// The maximum length of a broadcast that the root sends in one part. With three or more ranks,
 /// longer broadcasts are split, and ranks forward parts to each other.
-const MAX_WHOLE: usize = 64 << 10;
+const MAX_UNSPLIT: usize = 64 << 10;
 
 /// Returns the other ranks, beginning with the next one, so that not all ranks begin with the same
 /// peer.
@@ -111,10 +111,10 @@ pub(super) fn broadcast(
     root: usize,
     bytes: &mut Buffer,
 ) -> Result<(), Fault> {
-    let is_cut = process.size > 2 && bytes.len() > MAX_WHOLE;
-    let parts = Parts { len: bytes.len(), num_parts: if is_cut { process.size - 1 } else { 1 } };
+    let is_split = process.size > 2 && bytes.len() > MAX_UNSPLIT;
+    let parts = Parts { len: bytes.len(), num_parts: if is_split { process.size - 1 } else { 1 } };
     let part = |rank| {
-        parts.range(if is_cut { (rank + process.size - root) % process.size - 1 } else { 0 })
+        parts.range(if is_split { (rank + process.size - root) % process.size - 1 } else { 0 })
     };
     let mut transfers = begin(process, guard);
     let buffer = std::mem::take(bytes);
@@ -132,7 +132,7 @@ pub(super) fn broadcast(
     let buffer_id = transfers.add(buffer);
     transfers.receive(root, buffer_id, part(process.rank))?;
     *bytes = transfers.wait_all()?.next().unwrap_or_default();
-    if !is_cut {
+    if !is_split {
         return Ok(());
     }
     let mut transfers = begin(process, guard);
