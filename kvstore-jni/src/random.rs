@@ -18,7 +18,7 @@ fn seed(_env: &mut Env<'_>, _class: JClass<'_>, number: jlong) -> Result<()> {
 }
 
 native!(fn array(
-    distribution: jint, one: jdouble, other: jdouble, dims: jlong[], dtype: jint,
+    distribution: jint, first: jdouble, second: jdouble, dims: jlong[], dtype: jint,
     device_kind: jint, device_id: jint
 ) -> jlong[]);
 #[expect(clippy::too_many_arguments, reason = "the Java method has as many arguments")]
@@ -26,14 +26,14 @@ fn array<'l>(
     env: &mut Env<'l>,
     _class: JClass<'_>,
     distribution: jint,
-    one: jdouble,
-    other: jdouble,
+    first: jdouble,
+    second: jdouble,
     dims: JLongArray<'_>,
     dtype: jint,
     device_kind: jint,
     device_id: jint,
 ) -> Result<JLongArray<'l>> {
-    let distribution = convert::distribution(distribution, one, other)?;
+    let distribution = convert::distribution(distribution, first, second)?;
     let shape = convert::shape(env, &dims)?;
     let (dtype, device) = (convert::dtype(dtype)?, convert::device(device_kind, device_id)?);
     let array = kvstore::random::array(distribution, shape, dtype, device)?;

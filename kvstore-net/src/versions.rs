@@ -5,12 +5,13 @@ use tokio_stream::Empty;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::client::{NetStore, NetStoreOptions};
 use crate::proto::member_message::Content;
 use crate::proto::store_client::StoreClient;
 use crate::proto::store_server::{Store, StoreServer};
 use crate::proto::{JoinRequest, MemberMessage, ServerMessage};
 use crate::runtime;
-use crate::{NetStore, NetStoreOptions, Server, ServerOptions};
+use crate::server::{Server, ServerOptions};
 
 #[test]
 fn a_member_with_another_version_of_the_protocol_is_rejected() {

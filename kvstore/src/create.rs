@@ -84,12 +84,12 @@ fn left_out(name: &str, feature: &str) -> Error {
 }
 
 /// Returns the number of insertions, deletions and substitutions between two words (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (i, a) in one.chars().enumerate() {
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (i, a) in from.chars().enumerate() {
         let mut diagonal = i;
         let mut left = i + 1;
-        for (b, above) in other.chars().zip(row.iter_mut().skip(1)) {
+        for (b, above) in to.chars().zip(row.iter_mut().skip(1)) {
             let substituted = diagonal + usize::from(a != b);
             diagonal = *above;
             left = substituted.min(left + 1).min(diagonal + 1);

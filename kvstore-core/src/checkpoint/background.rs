@@ -178,12 +178,12 @@ impl Checkpoint {
             ended: Condvar::new(),
         });
         // Takes the place in the file's queue here: the threads may start in another order.
-        let (place, ending) = (Replacement::begin(path), FinishOnDrop(Arc::clone(&writing)));
+        let (place, finish) = (Replacement::begin(path), FinishOnDrop(Arc::clone(&writing)));
         let write = move || {
-            let written = file.write(place, &ending.0.num_bytes_written);
+            let written = file.write(place, &finish.0.num_bytes_written);
             // Frees the values before waiting threads continue.
             drop(file);
-            ending.0.end(written);
+            finish.0.end(written);
         };
         let thread = thread::Builder::new().name("kvstore-checkpoint".to_owned()).spawn(write);
         thread.map_err(|source| Error::Io {

@@ -111,8 +111,8 @@ impl Backend for CpuBackend {
         self.memory.set_limit(num_bytes);
     }
 
-    fn shares_memory(&self, one: Device, other: Device) -> bool {
-        one.kind() == other.kind()
+    fn shares_memory(&self, a: Device, b: Device) -> bool {
+        a.kind() == b.kind()
     }
 
     fn write(&self, dst: SpanMut<'_>, host: &[u8]) -> Result<()> {

@@ -81,8 +81,8 @@ impl Backend for CudaBackend {
         self.memory.set_limit(num_bytes);
     }
 
-    fn shares_memory(&self, one: Device, other: Device) -> bool {
-        one == other
+    fn shares_memory(&self, a: Device, b: Device) -> bool {
+        a == b
     }
 
     fn write(&self, dst: SpanMut<'_>, host: &[u8]) -> Result<()> {

@@ -177,11 +177,11 @@ impl Connection {
         let none = || Error::Internal("a member without a connection".to_owned());
         let client = StoreClient::new(channels.first().cloned().ok_or_else(none)?);
         let (state, session) = watch::channel(Session::Absent("not connected yet".to_owned()));
-        let (end, ending) = mpsc::channel(1);
+        let (end, receiver) = mpsc::channel(1);
         let members = Arc::<Mutex<Members>>::default();
         let membership =
             Membership { target: target.clone(), client, state, members: Arc::clone(&members) };
-        tokio::spawn(membership.run(ending));
+        tokio::spawn(membership.run(receiver));
         let connection = Arc::new(Self {
             jitter: AtomicU64::new(target.process),
             target,

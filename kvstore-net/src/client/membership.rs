@@ -63,13 +63,13 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    /// Joins, renews the lease, and joins again after a lost connection, until `ending` has a
+    /// Joins, renews the lease, and joins again after a lost connection, until `end` has a
     /// message or is closed.
-    pub(super) async fn run(self, mut ending: mpsc::Receiver<()>) {
+    pub(super) async fn run(self, mut end: mpsc::Receiver<()>) {
         let start = Instant::now();
         let mut backoff = Backoff::new(Duration::MAX);
         loop {
-            let ended = self.stay(&mut ending).await;
+            let ended = self.stay(&mut end).await;
             if matches!(*self.state.borrow(), Session::Joined(_)) {
                 // The server was there: begin with short waits.
                 backoff = Backoff::new(Duration::MAX);
@@ -92,7 +92,7 @@ impl Membership {
             let wait = backoff.wait(start.elapsed(), jitter).unwrap_or_default();
             tokio::select! {
                 biased;
-                _ = ending.recv() => {
+                _ = end.recv() => {
                     self.state.send_replace(Session::Left);
                     return;
                 }
@@ -136,7 +136,7 @@ pub(super) fn reason_of(status: &Status) -> String {
 
 impl Membership {
     /// Joins and renews the lease until the membership ends.
-    async fn stay(&self, ending: &mut mpsc::Receiver<()>) -> Ended {
+    async fn stay(&self, end: &mut mpsc::Receiver<()>) -> Ended {
         let (sender, receiver) = mpsc::channel(4);
         let join = proto::JoinRequest {
             version: VERSION,
@@ -164,7 +164,7 @@ impl Membership {
         };
         let (joined, members, mut messages) = tokio::select! {
             biased;
-            _ = ending.recv() => return Ended::Left,
+            _ = end.recv() => return Ended::Left,
             joined = joining => match joined {
                 Ok(joined) => joined,
                 Err(status) => return Ended::of(status),
@@ -180,7 +180,7 @@ impl Membership {
                 // Messages before renewals: an answer that has arrived is a sign of life. The fixed
                 // order also makes simulations repeatable.
                 biased;
-                _ = ending.recv() => {
+                _ = end.recv() => {
                     let left = member_message::Content::Leave(proto::Leave {});
                     let closed = async {
                         let _ = sender.send(to_server(left)).await;

@@ -31,11 +31,11 @@ pub struct Member {
     process: u64,
     /// The number of the connection that keeps the member live.
     connection: u64,
-    life: Life,
+    presence: Presence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Life {
+enum Presence {
     /// Until this time.
     Lease(Duration),
     /// Since this time.
@@ -45,7 +45,7 @@ enum Life {
 impl Member {
     /// Returns whether the member has a lease.
     pub fn is_live(&self) -> bool {
-        matches!(self.life, Life::Lease(_))
+        matches!(self.presence, Presence::Lease(_))
     }
 
     /// Returns the random number of the process.
@@ -127,10 +127,10 @@ impl Members {
         self.end_leases(now);
         self.last_number += 1;
         let number = self.last_number;
-        let lease = Life::Lease(now.saturating_add(self.lease));
+        let lease = Presence::Lease(now.saturating_add(self.lease));
         self.num_changes += 1;
         if let Some(member) = self.known.get_mut(name).filter(|member| member.process == process) {
-            (member.life, member.connection) = (lease, number);
+            (member.presence, member.connection) = (lease, number);
             let (incarnation, rank) = (member.incarnation, member.rank);
             return Ok(Joined { incarnation, rank, connection: number, is_new: false });
         }
@@ -149,8 +149,14 @@ impl Members {
             rank = (earlier.role == role).then_some(earlier.rank);
         }
         let rank = rank.unwrap_or_else(|| self.free_rank(name, role));
-        let member =
-            Member { rank, incarnation: number, role, process, connection: number, life: lease };
+        let member = Member {
+            rank,
+            incarnation: number,
+            role,
+            process,
+            connection: number,
+            presence: lease,
+        };
         self.known.insert(name.to_owned(), member);
         Ok(Joined { incarnation: number, rank, connection: number, is_new: true })
     }
@@ -172,10 +178,10 @@ impl Members {
     /// - [`Refusal::Fenced`] if it does not.
     pub fn renew(&mut self, now: Duration, name: &str, incarnation: u64) -> Result<bool, Refusal> {
         self.end_leases(now);
-        let lease = Life::Lease(now.saturating_add(self.lease));
+        let lease = Presence::Lease(now.saturating_add(self.lease));
         let member = self.current(name, incarnation).ok_or(Refusal::Fenced)?;
         let was_dead = !member.is_live();
-        member.life = lease;
+        member.presence = lease;
         self.num_changes += u64::from(was_dead);
         Ok(was_dead)
     }
@@ -186,7 +192,7 @@ impl Members {
         if let Some(member) = member.filter(|member| member.connection == connection)
             && member.is_live()
         {
-            member.life = Life::Dead(now);
+            member.presence = Presence::Dead(now);
             self.num_changes += 1;
         }
     }
@@ -220,15 +226,15 @@ impl Members {
     pub fn end_leases(&mut self, now: Duration) -> Vec<String> {
         let mut forgotten = Vec::new();
         for (name, member) in &mut self.known {
-            match member.life {
-                Life::Lease(end) if end <= now => {
-                    member.life = Life::Dead(now);
+            match member.presence {
+                Presence::Lease(end) if end <= now => {
+                    member.presence = Presence::Dead(now);
                     self.num_changes += 1;
                 }
-                Life::Dead(since) if since.saturating_add(MEMORY) <= now => {
+                Presence::Dead(since) if since.saturating_add(MEMORY) <= now => {
                     forgotten.push(name.clone());
                 }
-                Life::Lease(_) | Life::Dead(_) => {}
+                Presence::Lease(_) | Presence::Dead(_) => {}
             }
         }
         for name in &forgotten {
@@ -247,9 +253,9 @@ impl Members {
 
     /// Returns when the next lease ends, or `None` if there is no lease.
     pub fn next_end(&self) -> Option<Duration> {
-        let ends = self.known.values().filter_map(|member| match member.life {
-            Life::Lease(end) => Some(end),
-            Life::Dead(_) => None,
+        let ends = self.known.values().filter_map(|member| match member.presence {
+            Presence::Lease(end) => Some(end),
+            Presence::Dead(_) => None,
         });
         ends.min()
     }

@@ -46,7 +46,6 @@ if not TYPE_CHECKING:
         "Optimizer",
         "OptimizerState",
         "ScheduledRateError",
-        "Test",
         "Updater",
         "create",
         "get_updater",

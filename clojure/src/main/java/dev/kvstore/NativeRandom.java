@@ -24,13 +24,13 @@ final class NativeRandom {
     static native void seed(long number);
 
     /**
-     * Returns the description of a new array of random numbers. {@code one} and {@code other} are
-     * the parameters of the distribution.
+     * Returns the description of a new array of random numbers. {@code first} and {@code second}
+     * are the parameters of the distribution.
      */
     static native long[] array(
             int distribution,
-            double one,
-            double other,
+            double first,
+            double second,
             long[] dimensions,
             int dtype,
             int deviceKind,

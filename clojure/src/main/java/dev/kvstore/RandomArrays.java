@@ -89,9 +89,9 @@ public final class RandomArrays {
 
     private static NDArray array(
             NativeRandom.Distribution distribution,
-            double one, double other, Shape shape, DType dtype, Context context) {
+            double first, double second, Shape shape, DType dtype, Context context) {
         return NDArray.create(shape, dtype, context, () -> NativeRandom.array(
-                distribution.code, one, other,
+                distribution.code, first, second,
                 shape.dimensions(), dtype.code(), context.kind(), context.deviceId()));
     }
 }
