@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvstore::backends;
-use kvstore_core::{Compression, Device, Error, Key, KvStore, Tensor, Value};
+use kvstore_core::{Compression, Device, Error, Key, KvStore, Result, Tensor, Value};
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
 use self::network::{LONG, key};
 
-/// Two pushes of this number have a sum above the threshold of the compression, three do not have
-/// one of twice the threshold.
+/// Two pushes of this number exceed the threshold of the compression. Three do not exceed twice the
+/// threshold.
 const PUSHED: f32 = 0.3;
 const THRESHOLD: f32 = 0.5;
 
@@ -48,58 +48,72 @@ fn numbers(store: &NetStore, key: &Key) -> Vec<f32> {
     store.pull(std::slice::from_ref(key), 0).unwrap()[0].to_vec().unwrap()
 }
 
-#[test]
-fn an_error_of_one_server_keeps_the_residuals_of_the_other_one() {
-    for failing in 0..2 {
+/// A store on two servers with compression, and a key with two elements on each server.
+struct Divided {
+    servers: Vec<Arc<Server>>,
+    store: NetStore,
+    key: Key,
+}
+
+impl Divided {
+    fn start() -> Self {
         let servers = start(2);
         let store = connect(&servers);
         let key = key("w");
-        let push = || store.push(std::slice::from_ref(&key), &[value(&[PUSHED; 4])], 0);
         store.init(std::slice::from_ref(&key), &[value(&[0.0; 4])]).unwrap();
         compress(&store);
-        push().unwrap();
-        assert_eq!(numbers(&store, &key), [0.0; 4]);
+        Self { servers, store, key }
+    }
 
-        let part = servers[failing].store();
-        let kept = part.pull(std::slice::from_ref(&key), 0).unwrap();
-        part.remove(std::slice::from_ref(&key)).unwrap();
-        let error = push().unwrap_err().chain();
+    fn push(&self) -> Result<()> {
+        self.store.push(std::slice::from_ref(&self.key), &[value(&[PUSHED; 4])], 0)
+    }
+
+    /// Pushes while a server lacks its part of the value. Returns the error.
+    fn push_without(&self, server: usize) -> Error {
+        let (part, keys) = (self.servers[server].store(), std::slice::from_ref(&self.key));
+        let kept = part.pull(keys, 0).unwrap();
+        part.remove(keys).unwrap();
+        let error = self.push().unwrap_err();
+        part.init(keys, &[Value::from(&kept[0])]).unwrap();
+        error
+    }
+}
+
+#[test]
+fn an_error_of_one_server_keeps_the_residuals_of_the_other_one() {
+    for failing in 0..2 {
+        let divided = Divided::start();
+        let (store, key) = (&divided.store, &divided.key);
+        divided.push().unwrap();
+        assert_eq!(numbers(store, key), [0.0; 4]);
+        let error = divided.push_without(failing).chain();
         assert!(error.contains("1 of 2 servers have made their part"), "{error}");
         assert_eq!(error.matches("have made their part").count(), 1, "{error}");
-        part.init(std::slice::from_ref(&key), &[Value::from(&kept[0])]).unwrap();
 
         // The other server has got the threshold from the second push, so 0.1 is left of its part.
-        push().unwrap();
+        divided.push().unwrap();
         let mut expected = [0.0; 4];
         expected[2 * failing..][..2].fill(THRESHOLD);
-        assert_eq!(numbers(&store, &key), expected, "server {failing}");
+        assert_eq!(numbers(store, key), expected, "server {failing}");
     }
 }
 
 #[test]
 fn a_snapshot_has_zeros_for_parts_that_a_server_has_not_accepted() {
     for failing in 0..2 {
-        let servers = start(2);
-        let store = connect(&servers);
-        let key = key("w");
-        let push = || store.push(std::slice::from_ref(&key), &[value(&[PUSHED; 4])], 0);
-        store.init(std::slice::from_ref(&key), &[value(&[0.0; 4])]).unwrap();
-        compress(&store);
-        let part = servers[failing].store();
-        let kept = part.pull(std::slice::from_ref(&key), 0).unwrap();
-        part.remove(std::slice::from_ref(&key)).unwrap();
-        push().unwrap_err();
-        part.init(std::slice::from_ref(&key), &[Value::from(&kept[0])]).unwrap();
-
+        let divided = Divided::start();
+        let (store, key) = (&divided.store, &divided.key);
+        divided.push_without(failing);
         let snapshot = store.snapshot().unwrap();
-        let residuals = snapshot.residuals(&key);
+        let residuals = snapshot.residuals(key);
         let mut expected = [PUSHED; 4];
         expected[2 * failing..][..2].fill(0.0);
         assert_eq!(residuals[0].to_vec::<f32>().unwrap(), expected, "server {failing}");
         store.rollback(&snapshot).unwrap();
-        push().unwrap();
+        divided.push().unwrap();
         let expected = expected.map(|left| if left > 0.0 { THRESHOLD } else { 0.0 });
-        assert_eq!(numbers(&store, &key), expected, "server {failing}");
+        assert_eq!(numbers(store, key), expected, "server {failing}");
     }
 }
 

@@ -492,8 +492,7 @@ impl<'a> Push<'a> {
         }
         let mut jobs: Vec<UpdateJob<'_>> = scratch.take_updates(self.keys.len())?;
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(num_plans)?;
-        // After the last allocation: it mutates the residuals, so a later failure would lose
-        // values.
+        // `compress` changes the residuals, so an allocation that fails after it would lose values.
         let compressed = self.compress(compression)?;
         if let Some(sums) = &compressed {
             spans.clear();
