@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kvstore_core::{Error, LocalStore, Result};
+use strsim::levenshtein;
 
 use crate::runtime::backends;
 use crate::store::Store;
@@ -44,7 +45,7 @@ pub fn create(name: &str) -> Result<Store> {
     let known: Vec<&str> =
         LocalStore::NAMES.into_iter().chain(SPANNING).chain(ON_SERVERS).collect();
     let nearest =
-        known.iter().min_by_key(|known| distance(known, &lower)).copied().unwrap_or("local");
+        known.iter().min_by_key(|known| levenshtein(known, &lower)).copied().unwrap_or("local");
     Err(Error::invalid(format!(
         "unknown store type `{name}`: did you mean `{nearest}`? Expected one of {}",
         known.join(", ")
@@ -83,25 +84,6 @@ fn left_out(name: &str, feature: &str) -> Error {
     ))
 }
 
-/// Returns the number of insertions, deletions and substitutions between two words (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (b, above) in to.chars().zip(row.iter_mut().skip(1)) {
-            let substituted = diagonal + usize::from(a != b);
-            diagonal = *above;
-            left = substituted.min(left + 1).min(diagonal + 1);
-            *above = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use kvstore_core::ErrorCode;
@@ -115,7 +97,6 @@ mod tests {
         assert!(text.contains("local_allreduce_device"), "{text}");
         let text = create("foo").unwrap_err().to_string();
         assert!(!text.contains("p3"), "what is not provided is not proposed: {text}");
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 
     #[test]

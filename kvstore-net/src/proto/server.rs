@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 2227836b
+// CRC-32 of the source: 9d08febe
 /// Generated server implementations.
 pub mod store_server {
     #![allow(

@@ -273,6 +273,7 @@ impl Holder {
                 for stats in &mut answer.reply.stats {
                     stats.placement = records.visible(&stats.key, incarnation);
                 }
+                answer.reply.first_layout = records.rollback;
                 Ok(answer)
             }
             Verb::Snapshot(_) => {
@@ -325,8 +326,10 @@ impl Holder {
         Ok(Answer::default())
     }
 
+    /// Removes keys, and those that dead members have left.
     fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
         let _changed = self.change_keys();
+        self.remove_unfinished(|_, _| false)?;
         let mut removed = parse_keys(&keys.keys)?;
         if keys.only_present {
             let records = self.records();

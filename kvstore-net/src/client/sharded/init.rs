@@ -20,6 +20,15 @@ type Placed<'a> = (&'a Key, &'a Value, Arc<KeyPlacement>);
 /// The keys of one call of `init`.
 type New<'a> = Vec<Placed<'a>>;
 
+/// What `init` does with existing keys, and the placements that it has given up.
+#[derive(Debug)]
+struct Attempts {
+    existing: OnExisting,
+    /// Placements of values that replace others, which another worker has overtaken. The servers
+    /// keep them until the next attempt replaces them, so that the keys are always there.
+    given_up: Vec<(Key, Arc<KeyPlacement>)>,
+}
+
 impl Sharded {
     /// Stores values. The homes of the keys decide whose values are stored. The other servers get
     /// their parts before the homes show the keys to other members. If a server fails before that,
@@ -31,6 +40,16 @@ impl Sharded {
         existing: OnExisting,
     ) -> Result<()> {
         let _alone = self.initialising.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attempts = Attempts { existing, given_up: Vec::new() };
+        let stored = self.init_alone(keys, values, &mut attempts);
+        match (stored, self.remove_parts(&attempts.given_up)) {
+            (Err(error), Some(text)) => Err(not_removed(error.chain(), &text)),
+            (stored, _) => stored,
+        }
+    }
+
+    /// Stores values. No other thread does so meanwhile.
+    fn init_alone(&self, keys: &[Key], values: &[Value], attempts: &mut Attempts) -> Result<()> {
         let what = describe_call("init", keys);
         let mut since = None;
         let mut left = fallible::collect(keys.iter().zip(values))?;
@@ -38,7 +57,7 @@ impl Sharded {
             // The placements are out of date if another worker has placed the keys or rolled back.
             let num_stored = keys.len() - left.len();
             let partly = |error| stored_in_part(&what, (num_stored, keys.len()), error);
-            left = self.try_init(left, existing, &what).map_err(partly)?;
+            left = self.try_init(left, attempts, &what).map_err(partly)?;
             if left.is_empty() {
                 return Ok(());
             }
@@ -51,9 +70,10 @@ impl Sharded {
     fn try_init<'a>(
         &self,
         pairs: Vec<(&'a Key, &'a Value)>,
-        existing: OnExisting,
+        attempts: &mut Attempts,
         what: &str,
     ) -> Result<Vec<(&'a Key, &'a Value)>> {
+        let existing = attempts.existing;
         let first_layout = self.reserve(pairs.len())?;
         let num_servers = self.servers.len();
         let has_large =
@@ -78,7 +98,7 @@ impl Sharded {
         let to_homes = calls_of(&new, what, (existing, continues), is_home)?;
         // A single call that fails has stored nothing, or everything if its outcome is not known.
         let revoked = if continues { &new[..] } else { &[] };
-        let Some(answers) = self.made(revoked, to_homes)? else { return Ok(pairs) };
+        let Some(answers) = self.made(revoked, to_homes, attempts)? else { return Ok(pairs) };
         let mut others = Vec::new();
         if existing == OnExisting::Keep {
             // Keys that exist keep their values.
@@ -92,11 +112,11 @@ impl Sharded {
         let is_other = |placed: &KeyPlacement, server| server != placed.home;
         let to_others = calls_of(&new, what, (replace, false), is_other)
             .map_err(|error| self.revoked(what, &new, error))?;
-        if self.made(&new, to_others)?.is_none() {
+        if self.made(&new, to_others, attempts)?.is_none() {
             return Ok(pairs);
         }
         if continues {
-            others.extend(self.finish(&mut new, what)?);
+            others.extend(self.finish(&mut new, what, attempts)?);
         }
         // The parts of replaced values whose successors are not divided.
         self.remove_parts(&replaced);
@@ -119,7 +139,7 @@ impl Sharded {
 
     /// Shows the keys to other members. A home may have removed keys, because another member took
     /// this one for dead. Removes them from `new` and returns them.
-    fn finish(&self, new: &mut New<'_>, what: &str) -> Result<Vec<Key>> {
+    fn finish(&self, new: &mut New<'_>, what: &str, attempts: &mut Attempts) -> Result<Vec<Key>> {
         let calls = finishing(new, what);
         let homes: Vec<usize> = calls.iter().map(|(home, _)| *home).collect();
         let answers = self.servers.call_each(calls)?;
@@ -143,7 +163,7 @@ impl Sharded {
             let error = unknown(what, "", &error);
             return Err(stored_in_part(what, (shown.len(), num_keys), error));
         }
-        self.remove_new(&hidden);
+        self.give_up(&hidden, attempts);
         *new = shown;
         fallible::collect(hidden.into_iter().map(|(key, ..)| key.clone()))
     }
@@ -213,19 +233,35 @@ impl Sharded {
     }
 
     /// Makes the calls. If one of them fails, removes the keys of this `init` again. Returns `None`
-    /// if a server has a later placement of a key.
-    fn made(&self, new: &[Placed<'_>], calls: Vec<(usize, Call)>) -> Result<Option<Vec<Answer>>> {
+    /// if a server has a later placement of a key, and gives the placements up.
+    fn made(
+        &self,
+        new: &[Placed<'_>],
+        calls: Vec<(usize, Call)>,
+        attempts: &mut Attempts,
+    ) -> Result<Option<Vec<Answer>>> {
         let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>();
-        if answers.as_ref().is_ok_and(|answers| !answers.iter().any(Answer::is_out_of_date)) {
-            return answers.map(Some);
+        match answers {
+            Ok(answers) if !answers.iter().any(Answer::is_out_of_date) => Ok(Some(answers)),
+            Ok(_) => match self.give_up(new, attempts) {
+                None => Ok(None),
+                Some(text) => Err(not_removed("init".to_owned(), &text)),
+            },
+            Err(error) => match self.remove_new(new) {
+                None => Err(error),
+                Some(text) => Err(not_removed(error.chain(), &text)),
+            },
         }
-        match (answers, self.remove_new(new)) {
-            (answers, None) => answers.map(|_| None),
-            (answers, Some(text)) => {
-                let reason = answers.err().map_or_else(|| "init".to_owned(), |error| error.chain());
-                Err(not_removed(reason, &text))
-            }
+    }
+
+    /// Gives up placements that another worker has overtaken. Returns the error of a server that
+    /// cannot be reached.
+    fn give_up(&self, new: &[Placed<'_>], attempts: &mut Attempts) -> Option<String> {
+        if attempts.existing != OnExisting::Replace {
+            return self.remove_new(new);
         }
+        attempts.given_up.extend(placements_of(new));
+        None
     }
 
     /// Removes the keys of a failed `init` again, and returns its error. If the `init` was a single
@@ -240,8 +276,7 @@ impl Sharded {
 
     /// Removes the keys of an `init` again. Returns the error of a server that cannot be reached.
     fn remove_new(&self, new: &[Placed<'_>]) -> Option<String> {
-        let placed = new.iter().map(|(key, _, placed)| ((*key).clone(), Arc::clone(placed)));
-        self.remove_parts(&placed.collect::<Vec<_>>())
+        self.remove_parts(&placements_of(new).collect::<Vec<_>>())
     }
 
     /// Removes values that have these placements. Returns the error of a server that cannot be
@@ -255,6 +290,10 @@ impl Sharded {
             Err(error) => Some(error.chain()),
         }
     }
+}
+
+fn placements_of(new: &[Placed<'_>]) -> impl Iterator<Item = (Key, Arc<KeyPlacement>)> {
+    new.iter().map(|(key, _, placed)| ((*key).clone(), Arc::clone(placed)))
 }
 
 /// The error of an `init` that has failed for this reason, and whose keys may still be there.

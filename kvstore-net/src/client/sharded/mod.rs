@@ -225,6 +225,51 @@ impl Sharded {
         })
     }
 
+    /// Removes the parts of members that died in an `init` or a `remove`. An optimizer that needs
+    /// complete values would reject them.
+    pub(super) fn remove_left_parts(&self) -> Result<()> {
+        let what = "removal of what dead workers have left";
+        // This also removes the keys that no member will show.
+        let nothing = proto::Keys { only_present: true, ..proto::Keys::default() };
+        self.servers.call_all(&Call::write(Verb::Remove(nothing), what.to_owned()))?;
+        let call = Call::read(Verb::Stats(proto::Empty {}), what.to_owned());
+        let answers = self.servers.call_all(&call)?;
+        let rollbacks = answers.iter().map(|answer| answer.reply.first_layout);
+        if rollbacks.collect::<BTreeSet<_>>().len() > 1 {
+            // It gives the servers new layouts one by one.
+            return Ok(());
+        }
+        for (server, answer) in answers.into_iter().enumerate() {
+            for stats in answer.reply.stats {
+                let Some(placement) = stats.placement else { continue };
+                let home = home(&stats.key, self.servers.len());
+                let part = proto::Keys {
+                    keys: Vec::from([stats.key]),
+                    layouts: Vec::from([placement.layout]),
+                    only_present: true,
+                };
+                // A home gets its part first, and never gets an earlier layout again.
+                if home != server && !self.has(home, part.clone(), what)? {
+                    self.call_on(server, Call::write(Verb::Remove(part), what.to_owned()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a server has a key in a layout, also if members do not see it.
+    fn has(&self, server: usize, part: proto::Keys, what: &str) -> Result<bool> {
+        match self.call_on(server, Call::read(Verb::Versions(part), what.to_owned())) {
+            Ok(answers) => Ok(!answers.iter().any(Answer::is_out_of_date)),
+            Err(Error::KeyNotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn call_on(&self, server: usize, call: Call) -> Result<Vec<Answer>> {
+        self.servers.call_each([(server, call)])?.into_iter().collect()
+    }
+
     /// Returns the statistics of every key. Those of a divided value are added up.
     pub(super) fn stats(&self) -> Result<Vec<KeyStats>> {
         let call = Call::read(Verb::Stats(proto::Empty {}), "stats".to_owned());

@@ -44,28 +44,28 @@ public final class Shape {
     }
 
     private static long productOf(long[] dimensions) {
-        long product = 1;
         boolean empty = false;
-        boolean overflow = false;
         for (long dimension : dimensions) {
             if (dimension < 0) {
                 throw KVStoreException.invalidArgument(
                         "shape " + describe(dimensions)
                                 + ": expected dimensions of 0 or more, found " + dimension);
             }
-            // The other dimensions of an empty array may overflow, because its product is 0 anyway.
-            if (dimension == 0) {
-                empty = true;
-            } else {
-                overflow |= Math.multiplyHigh(product, dimension) != 0 || product * dimension < 0;
-                product *= dimension;
-            }
+            empty |= dimension == 0;
         }
-        if (overflow && !empty) {
+        if (empty) {
+            return 0; // Although the product of the other dimensions may overflow.
+        }
+        try {
+            long product = 1;
+            for (long dimension : dimensions) {
+                product = Math.multiplyExact(product, dimension);
+            }
+            return product;
+        } catch (ArithmeticException overflow) {
             throw KVStoreException.invalidArgument(
                     "shape " + describe(dimensions) + " has more elements than a long can count");
         }
-        return empty ? 0 : product;
     }
 
     /**

@@ -7,6 +7,8 @@
 )]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
+mod init;
+#[path = "../network/mod.rs"]
 mod network;
 
 use std::collections::BTreeMap;
@@ -26,8 +28,7 @@ use kvstore_tests::policy::Policy;
 use kvstore_tests::replay;
 use proptest::prelude::*;
 
-use self::network::proxy::Proxy;
-use self::network::{LONG, SHORT, eventually, key};
+use self::network::{LONG, key};
 
 /// Values of more bytes are divided among the servers.
 const DIVIDE_ABOVE: usize = 8;
@@ -229,138 +230,6 @@ fn a_worker_finds_keys_that_another_one_has_replaced() {
     assert_eq!(error.code(), ErrorCode::SpecMismatch, "{error}");
     let num_keys = servers.iter().map(|server| server.store().keys().unwrap().len());
     assert_eq!(num_keys.sum::<usize>(), 1, "no part of a replaced value is left");
-}
-
-#[test]
-fn an_init_that_fails_on_one_server_leaves_no_key() {
-    let mut servers = start(2);
-    servers.push(start_limited(4096));
-    let store = connect(&servers);
-    store.init(&[key("before")], &[value(&[1.0; 6])]).unwrap();
-    for name in ["a", "b", "c", "d", "e", "f"] {
-        let error = store.init(&[key("s"), key(name)], &[value(&[1.0]), value(&vec![1.0; 6000])]);
-        assert_eq!(error.unwrap_err().code(), ErrorCode::OutOfMemory, "{name}");
-        for server in &servers {
-            assert_eq!(server.store().keys().unwrap(), [key("before")], "{name}");
-        }
-    }
-    store.init(&[key("a")], &[value(&[1.0; 60])]).unwrap();
-    assert_eq!(numbers(&store, "a"), [1.0; 60]);
-}
-
-/// Returns a key whose home is the first of two servers.
-fn key_of_first(servers: &[Arc<Server>]) -> Key {
-    let store = connect(servers);
-    let is_first = |key: &Key| {
-        store.init(std::slice::from_ref(key), &[value(&[1.0])]).unwrap();
-        let found = servers[0].store().contains(key).unwrap();
-        store.remove(std::slice::from_ref(key)).unwrap();
-        found
-    };
-    (0..1000).map(|number| key(&format!("key-{number}"))).find(is_first).unwrap()
-}
-
-/// A worker whose `init` reaches only the home of the key, through proxies.
-struct Halfway {
-    proxies: Vec<Proxy>,
-    init: std::thread::JoinHandle<kvstore_core::Result<NetStore>>,
-}
-
-impl Halfway {
-    fn start(servers: &[Arc<Server>], key: &Key, timeout: Duration) -> Self {
-        let proxies: Vec<Proxy> =
-            servers.iter().map(|server| Proxy::new(server.address())).collect();
-        let addresses = proxies.iter().map(|proxy| proxy.address.to_string());
-        let options = NetStoreOptions::of_servers(addresses).divide_above(DIVIDE_ABOVE);
-        let store = NetStore::connect(backends(), &options.timeout(timeout)).unwrap();
-        *proxies[1].server.lock().unwrap() = None;
-        proxies[1].cut();
-        let (new, home) = (key.clone(), servers[0].store());
-        let replaced = home.contains(key).unwrap();
-        let before = replaced.then(|| home.pull(std::slice::from_ref(key), 0).unwrap());
-        let existing = if replaced { OnExisting::Replace } else { OnExisting::Reject };
-        let init = std::thread::spawn(move || {
-            store.init_with(&[new], &[value(&[1.0; 10])], existing)?;
-            Ok(store)
-        });
-        eventually("the home has its part", || {
-            let now = home.pull(std::slice::from_ref(key), 0).ok();
-            let elements = |pulled: &[Tensor]| pulled[0].to_vec::<f32>().unwrap();
-            now.is_some_and(|now| before.as_deref().map(elements) != Some(elements(&now)))
-        });
-        Self { proxies, init }
-    }
-}
-
-#[test]
-fn a_key_whose_worker_dies_in_init_can_be_initialised() {
-    let servers = start(2);
-    let key = key_of_first(&servers);
-    let worker = Halfway::start(&servers, &key, SHORT);
-    let store = connect(&servers);
-    assert!(!store.contains(&key).unwrap(), "the other server has no part yet");
-    assert!(store.keys().unwrap().is_empty() && store.snapshot().unwrap().is_empty());
-    let error = store.init(std::slice::from_ref(&key), &[value(&[2.0; 10])]).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::KeyExists, "{error}");
-    *worker.proxies[0].server.lock().unwrap() = None;
-    worker.proxies[0].cut();
-    eventually("the worker is dead", || store.num_dead_node(4).unwrap() == 1);
-    store.init(std::slice::from_ref(&key), &[value(&[2.0; 10])]).unwrap();
-    assert_eq!(numbers(&store, key.as_str()), [2.0; 10]);
-    worker.init.join().unwrap().unwrap_err();
-    assert_eq!(numbers(&store, key.as_str()), [2.0; 10]);
-}
-
-#[test]
-fn init_that_keeps_waits_for_a_worker_that_has_not_finished() {
-    let servers = start(2);
-    let key = key_of_first(&servers);
-    let worker = Halfway::start(&servers, &key, LONG);
-    let (store, kept) = (connect(&servers), key.clone());
-    let other = std::thread::spawn(move || {
-        store.init_with(&[kept], &[value(&[2.0; 10])], OnExisting::Keep).unwrap();
-        store
-    });
-    std::thread::sleep(Duration::from_millis(100));
-    assert!(!other.is_finished());
-    *worker.proxies[1].server.lock().unwrap() = Some(servers[1].address());
-    let store = other.join().unwrap();
-    assert_eq!(numbers(&store, key.as_str()), [1.0; 10]);
-    worker.init.join().unwrap().unwrap();
-}
-
-#[test]
-fn a_key_that_is_being_replaced_is_still_there() {
-    let servers = start(2);
-    let (key, store) = (key_of_first(&servers), connect(&servers));
-    store.init(std::slice::from_ref(&key), &[value(&[2.0; 10])]).unwrap();
-    let worker = Halfway::start(&servers, &key, LONG);
-    assert_eq!(store.keys().unwrap(), std::slice::from_ref(&key));
-    let name = key.as_str().to_owned();
-    let pulling = std::thread::spawn(move || (numbers(&store, &name), store.snapshot().unwrap()));
-    std::thread::sleep(Duration::from_millis(100));
-    assert!(!pulling.is_finished());
-    *worker.proxies[1].server.lock().unwrap() = Some(servers[1].address());
-    worker.init.join().unwrap().unwrap();
-    let (pulled, snapshot) = pulling.join().unwrap();
-    assert_eq!((pulled, snapshot.len()), (vec![1.0; 10], 1));
-}
-
-#[test]
-fn threads_of_a_process_may_initialise_the_same_key() {
-    let servers = start(2);
-    let store = connect(&servers);
-    std::thread::scope(|scope| {
-        for number in [1.0, 2.0, 3.0, 4.0] {
-            let store = &store;
-            scope.spawn(move || {
-                let keep = OnExisting::Keep;
-                store.init_with(&[key("w")], &[value(&[number; 64])], keep).unwrap();
-            });
-        }
-    });
-    let found = numbers(&store, "w");
-    assert!(found[0] >= 1.0 && found.iter().all(|number| *number == found[0]), "{found:?}");
 }
 
 #[test]
