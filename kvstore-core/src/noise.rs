@@ -123,14 +123,16 @@ mod tests {
     #[test]
     fn uniform_numbers_are_in_their_interval() {
         let dice = Distribution::Uniform { low: -1.0, high: 3.0 };
-        let numbers: Vec<f64> = (0..4000).map(|n| dice.sample([1, 2], 3, n)).collect();
+        let len = if cfg!(miri) { 400_u32 } else { 4000 };
+        let numbers: Vec<f64> = (0..len.into()).map(|n| dice.sample([1, 2], 3, n)).collect();
         assert!(numbers.iter().all(|x| (-1.0..3.0).contains(x)));
-        let mean = numbers.iter().sum::<f64>() / 4000.0;
+        let mean = numbers.iter().sum::<f64>() / f64::from(len);
         assert!((mean - 1.0).abs() < 0.1, "{mean}");
         for quarter in 0..4 {
             let low = f64::from(quarter) - 1.0;
             let count = numbers.iter().filter(|x| (low..low + 1.0).contains(*x)).count();
-            assert!((850..1150).contains(&count), "{count} from {low} on");
+            let percent = count * 100 / numbers.len();
+            assert!((21..29).contains(&percent), "{percent} % from {low} on");
         }
     }
 }

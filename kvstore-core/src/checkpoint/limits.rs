@@ -8,7 +8,7 @@ use super::format::METADATA;
 
 /// The maximum length of a string or number in the file: without quotes, but with escapes. It is
 /// lower under Miri, which would take minutes.
-const MAX_TEXT_BYTES: usize = if cfg!(miri) { 1 << 10 } else { 1 << 16 };
+const MAX_TEXT_BYTES: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
 /// The maximum depth of nesting. This library writes a depth of seven.
 const MAX_DEPTH: usize = 64;
 /// The number of characters of a too long string that an error quotes.

@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 use crate::types::{BinaryOp, DType, Element, Error, Reduction, Result, Scalar, UnaryOp};
 
 /// The number of elements that [`NDArray::array_equal`] converts at once.
-const PIECE: usize = 1 << 16;
+const PIECE: usize = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
 
 impl NDArray {
     /// Returns `self op other` as a new array on the device of `self`. See [`Tensor::binary`].
@@ -164,20 +164,28 @@ fn equal<T: Element + PartialEq>(left: &Tensor, right: &Tensor) -> Result<bool> 
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
-mod tests {
+pub(super) mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use crate::backend::registry::Backends;
     use crate::cpu::CpuBackend;
     use crate::types::{Device, Shape};
 
-    fn array<T: Element>(elements: &[T], shape: impl Into<Shape>) -> NDArray {
-        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
-        NDArray::new(Tensor::from_slice(&backends, Device::cpu(0), shape, elements).unwrap())
+    /// Miri takes seconds to make one.
+    static BACKENDS: LazyLock<Backends> =
+        LazyLock::new(|| Backends::new(vec![CpuBackend::with_threads(1)]));
+
+    pub(in crate::ndarray) fn array<T: Element>(
+        elements: &[T],
+        shape: impl Into<Shape>,
+    ) -> NDArray {
+        NDArray::new(Tensor::from_slice(&BACKENDS, Device::cpu(0), shape, elements).unwrap())
     }
 
     #[test]
     fn array_equal_compares_numbers() {
-        let len = if cfg!(miri) { 7_000 } else { 70_000 };
+        let len = if cfg!(miri) { 700 } else { 70_000 };
         let long: Vec<i64> = (0..len).map(|number| i64::MAX - number).collect();
         let mut other = long.clone();
         let (one, same) = (array(&long, [long.len()]), array(&other, [long.len()]));

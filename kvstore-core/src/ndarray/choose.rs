@@ -101,15 +101,8 @@ fn outside() -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
-    use super::*;
-    use crate::backend::registry::Backends;
-    use crate::cpu::CpuBackend;
-    use crate::types::{Device, Element, ErrorCode, Shape};
-
-    fn array<T: Element>(elements: &[T], shape: impl Into<Shape>) -> NDArray {
-        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
-        NDArray::new(Tensor::from_slice(&backends, Device::cpu(0), shape, elements).unwrap())
-    }
+    use crate::ndarray::arithmetic::tests::array;
+    use crate::types::ErrorCode;
 
     #[test]
     fn one_element_of_each_row_is_read_and_set() {
@@ -125,8 +118,9 @@ mod tests {
     #[test]
     fn invalid_columns_are_rejected_and_change_nothing() {
         let matrix = array(&[1_f32, 2.0, 3.0, 4.0], [2, 2]);
-        for column in [-1.0, 2.0, 0.5, -0.5, f64::NAN, f64::INFINITY, 1e300] {
-            let columns = array(&[0.0, column], [2]);
+        let invalid = [-1.0, f64::NAN, 2.0, 0.5, -0.5, f64::INFINITY, 1e300];
+        for column in &invalid[..if cfg!(miri) { 2 } else { 7 }] {
+            let columns = array(&[0.0, *column], [2]);
             let error = matrix.choose_elements(&columns).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidArgument, "{column}");
             assert!(
