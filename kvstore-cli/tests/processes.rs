@@ -155,16 +155,21 @@ fn eventually(what: &str, holds: impl Fn() -> bool) -> Duration {
 
 #[test]
 fn a_killed_member_is_noticed_without_its_lease() {
+    // The lease would last an hour.
     let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "3600"]);
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
-    let mut victim = start_member(&served);
-    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
-    victim.kill().unwrap();
-    // The lease would last an hour.
-    let time = eventually("the death is noticed", || watcher.members().unwrap().len() == 1);
-    println!("noticed after {time:?}");
-    assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
-    victim.wait().unwrap();
+    let times = [1, 2, 3, 4, 5].map(|_| {
+        let mut victim = start_member(&served);
+        eventually("the victim joins", || watcher.members().unwrap().len() == 2);
+        victim.kill().unwrap();
+        let time = eventually("the death is noticed", || watcher.members().unwrap().len() == 1);
+        assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
+        victim.wait().unwrap();
+        time
+    });
+    println!("noticed after {times:?}");
+    // A busy machine may delay some of them.
+    assert!(times.iter().min() <= Some(&Duration::from_millis(200)), "{times:?}");
     // A new process takes the name and the rank.
     let successor = NetStore::connect(backends(), &served.options().name("victim")).unwrap();
     assert_eq!((successor.rank().unwrap(), watcher.num_dead_node(4).unwrap()), (1, 0));
@@ -177,7 +182,10 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
     let mut victim = start_member(&served);
     eventually("the victim joins", || watcher.members().unwrap().len() == 2);
     signal(&victim, "STOP");
-    eventually("the lease ends", || watcher.members().unwrap().len() == 1);
+    let time = eventually("the lease ends", || watcher.members().unwrap().len() == 1);
+    println!("noticed after {time:?}");
+    // It may have been renewed up to a third of its length before.
+    assert!(time > Duration::from_secs(1), "{time:?}");
     assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
     // The same process continues.
     signal(&victim, "CONT");

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use kvstore::{backends, push_staleness};
 use kvstore_core::{
-    Backends, Compression, CpuBackend, Description, Device, Error, ErrorCode, Key, KvStore,
-    OnExisting, Optimizer, Outputs, Tensor, Value, WorkerGroup,
+    Backends, CpuBackend, Description, Device, Error, ErrorCode, Key, KvStore, OnExisting,
+    Optimizer, Outputs, Tensor, Value, WorkerGroup,
 };
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
@@ -504,6 +504,33 @@ fn updaters_see_how_stale_a_push_is() {
 }
 
 #[test]
+fn a_push_is_stale_although_its_key_was_removed_meanwhile() {
+    let server = server();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
+    let updater = move |key: &Key, _: &Tensor, _: &mut Tensor| {
+        record.lock().unwrap().push(push_staleness(key));
+        Ok(())
+    };
+    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    let (fast, slow) = (connect(&options(&server)), connect(&options(&server)));
+    let init = || fast.init(&[key("w")], &[value(1.0)]).unwrap();
+    let push = |store: &NetStore| store.push(&[key("w")], &[value(1.0)], 0).unwrap();
+    init();
+    for _ in 0..5 {
+        push(&fast);
+    }
+    number(&slow, "w");
+    fast.remove(&[key("w")]).unwrap();
+    init();
+    push(&fast);
+    push(&fast);
+    push(&slow);
+    let expected = [0, 1, 2, 3, 4, 0, 1, 2].map(Some);
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+#[test]
 fn optimizers_take_smaller_steps_for_stale_pushes() {
     let server = server();
     let (fast, slow) = (connect(&options(&server)), connect(&options(&server)));
@@ -549,32 +576,4 @@ fn a_push_that_does_not_fit_the_memory_of_the_server_changes_nothing() {
     store.set_updater(None).unwrap();
     store.push(&[key("w")], &[large(2.0)], 0).unwrap();
     assert_eq!(number(&store, "w"), 2.0);
-}
-
-#[test]
-fn each_worker_compresses_its_values_and_keeps_its_residuals() {
-    let server = server();
-    let (first, second) = (connect(&options(&server)), connect(&options(&server)));
-    first.init(&[key("w")], &[value(0.0)]).unwrap();
-    second.push(&[key("w")], &[value(0.25)], 0).unwrap();
-    assert_eq!(number(&first, "w"), 0.25);
-    let compression = Compression::new("2bit", 0.5).unwrap();
-    first.set_compression(Some(compression)).unwrap();
-    // The second worker does not know the compression yet.
-    let push = |store: &NetStore| {
-        store.push(&[key("w")], &[value(0.25)], 0).unwrap();
-        number(&first, "w")
-    };
-    assert_eq!((push(&second), push(&first)), (0.0, 0.0));
-    assert_eq!((push(&second), push(&first)), (0.5, 0.5));
-    assert_eq!(second.compression().unwrap(), Some(compression));
-    assert_eq!(server.store().compression().unwrap(), None, "the store gets decoded values");
-    push(&second);
-    let snapshot = second.snapshot().unwrap();
-    assert_eq!(snapshot.residuals(&key("w"))[0].to_vec::<f32>().unwrap(), [0.25; 2]);
-    assert_eq!(snapshot.compression(), Some(compression));
-    first.set_compression(None).unwrap();
-    assert_eq!(push(&second), 0.25);
-    second.rollback(&snapshot).unwrap();
-    assert_eq!((first.compression().unwrap(), push(&second)), (Some(compression), 0.5));
 }

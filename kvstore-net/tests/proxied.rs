@@ -1,4 +1,4 @@
-//! Calls through a proxy, which delays them, cuts connections and counts bytes.
+//! Calls through a proxy, which delays them, loses messages, cuts connections and counts bytes.
 
 #![allow(
     clippy::disallowed_macros,
@@ -19,7 +19,7 @@ use kvstore_core::{Compression, Device, ErrorCode, Key, KvStore, Tensor, Value};
 use kvstore_net::{NetStore, NetStoreOptions, Server};
 
 use self::network::proxy::Proxy;
-use self::network::{LONG, key, server};
+use self::network::{LONG, eventually, key, server};
 
 /// Two frames of a message, divided between two servers.
 const NUM_ELEMENTS: usize = 1 << 18;
@@ -81,6 +81,32 @@ fn pushes_to_one_server_count_once() {
 #[test]
 fn parts_of_a_push_to_two_servers_count_once() {
     pushes_count_once(2);
+}
+
+/// No end of a connection tells the other one that messages are lost. The test of idle connections
+/// finds out.
+#[test]
+fn pushes_through_a_network_that_loses_messages_count_once() {
+    let servers = [server(), server()];
+    let proxies = proxies_to(&servers);
+    let addresses = proxies.iter().map(|proxy| proxy.address.to_string());
+    let options = NetStoreOptions::of_servers(addresses).timeout(LONG).divide_above(1 << 10);
+    let store = NetStore::connect(backends(), &options).unwrap();
+    store.init(&[key("w")], &[ones()]).unwrap();
+    let num_sent = || proxies[1].num_sent.load(Ordering::SeqCst);
+    thread::scope(|scope| {
+        let before = num_sent();
+        let push = scope.spawn(|| store.push(&[key("w")], &[ones()], 0).unwrap());
+        // In the middle of a request to the second server.
+        eventually("the push has begun", || num_sent() > before + NUM_ELEMENTS / 2);
+        proxies[1].loses.store(true, Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(100));
+        proxies[1].loses.store(false, Ordering::SeqCst);
+        push.join().unwrap();
+    });
+    store.push(&[key("w")], &[ones()], 0).unwrap();
+    let found = store.pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap();
+    assert!(found.iter().all(|element| *element == 3.0), "{:?}", &found[..3]);
 }
 
 #[test]

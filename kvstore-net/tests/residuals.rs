@@ -1,4 +1,4 @@
-//! The residuals of compression when only some of the servers accept a push.
+//! The residuals of compression, also when only some of the servers accept a push.
 
 #![allow(
     clippy::disallowed_macros,
@@ -213,4 +213,32 @@ fn each_server_has_its_own_order() {
     assert_eq!(numbers(&store, &y), [0.0]);
     let halves = numbers(&store, &x);
     assert_eq!(halves.iter().filter(|half| **half == THRESHOLD).count(), 2, "{halves:?}");
+}
+
+#[test]
+fn each_worker_compresses_its_values_and_keeps_its_residuals() {
+    let servers = start(1);
+    let (first, second) = (connect(&servers), connect(&servers));
+    first.init(&[key("w")], &[value(&[0.0; 2])]).unwrap();
+    second.push(&[key("w")], &[value(&[0.25; 2])], 0).unwrap();
+    assert_eq!(numbers(&first, &key("w"))[0], 0.25);
+    let compression = Compression::new("2bit", 0.5).unwrap();
+    first.set_compression(Some(compression)).unwrap();
+    // The second worker does not know the compression yet.
+    let push = |store: &NetStore| {
+        store.push(&[key("w")], &[value(&[0.25; 2])], 0).unwrap();
+        numbers(&first, &key("w"))[0]
+    };
+    assert_eq!((push(&second), push(&first)), (0.0, 0.0));
+    assert_eq!((push(&second), push(&first)), (0.5, 0.5));
+    assert_eq!(second.compression().unwrap(), Some(compression));
+    assert_eq!(servers[0].store().compression().unwrap(), None, "the store gets decoded values");
+    push(&second);
+    let snapshot = second.snapshot().unwrap();
+    assert_eq!(snapshot.residuals(&key("w"))[0].to_vec::<f32>().unwrap(), [0.25; 2]);
+    assert_eq!(snapshot.compression(), Some(compression));
+    first.set_compression(None).unwrap();
+    assert_eq!(push(&second), 0.25);
+    second.rollback(&snapshot).unwrap();
+    assert_eq!((first.compression().unwrap(), push(&second)), (Some(compression), 0.5));
 }

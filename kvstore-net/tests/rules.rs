@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use kvstore_net::rules::placement::{home, rows_of};
-use kvstore_net::rules::{Backoff, Begun, Calls, Clocks, Joined, Members, Refusal, Role};
+use kvstore_net::rules::{Backoff, Begun, Calls, Clocks, Joined, Members, Refusal, Role, Versions};
 use proptest::prelude::*;
 
 const LEASE: Duration = Duration::from_millis(10);
@@ -204,6 +204,30 @@ proptest! {
     }
 
     /// A wait never exceeds a second, and no attempt begins after the deadline.
+    /// Compares with a list of all pushes and removals, in which members search.
+    #[test]
+    fn a_member_knows_how_many_pushes_it_has_missed(
+        events in prop::collection::vec((0..3usize, 0..3u8), 1..60),
+    ) {
+        let mut versions = Versions::default();
+        let (mut log, mut pulled) = (Vec::new(), HashMap::new());
+        for (key, kind) in events {
+            match kind {
+                0 => drop(pulled.insert(key, (versions.version(&key), log.len()))),
+                1 => versions.advance(&key),
+                _ => versions.remove_key(&key),
+            }
+            log.push((key, kind));
+            for key in 0..3 {
+                let (seen, position) = pulled.get(&key).copied().unwrap_or_default();
+                let own = log[position..].iter().filter(|(other, _)| *other == key);
+                let since = own.rev().take_while(|(_, kind)| *kind != 2);
+                let missed = since.filter(|(_, kind)| *kind == 1).count() as u64;
+                prop_assert_eq!(versions.pushes_since(&key, seen), missed);
+            }
+        }
+    }
+
     #[test]
     fn attempts_end_at_the_deadline(deadline in 1..5000u64, jitter in 0.0..1.0f64) {
         let deadline = Duration::from_millis(deadline);

@@ -1,6 +1,6 @@
 //! [`Connection`]: the membership of this process at one server, and its calls.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
+use super::pulled::PulledVersions;
 use super::streams::Streams;
 #[cfg(test)]
 use crate::faults::Fault;
@@ -38,7 +39,7 @@ pub(crate) struct Connection {
     session: watch::Receiver<Session>,
     members: Arc<Mutex<Members>>,
     calls: Mutex<Unanswered>,
-    pulled: Mutex<PulledVersions>,
+    pulled: PulledVersions,
     /// The barriers that this member has passed.
     barriers: Mutex<Barriers>,
     /// Ends the membership when it is dropped or a message is sent.
@@ -50,14 +51,6 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("target", &self.target).finish_non_exhaustive()
     }
-}
-
-/// The versions of the values that an incarnation has pulled last, by key. A server that has been
-/// restarted counts anew.
-#[derive(Debug, Default)]
-struct PulledVersions {
-    incarnation: u64,
-    by_key: HashMap<String, u64>,
 }
 
 /// The numbers of calls.
@@ -190,7 +183,7 @@ impl Connection {
             session,
             members,
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
-            pulled: Mutex::default(),
+            pulled: PulledVersions::default(),
             barriers: Mutex::default(),
             end,
         });
@@ -210,6 +203,11 @@ impl Connection {
             Session::Joined(joined) => Some(joined.clone()),
             _ => None,
         }
+    }
+
+    /// Returns whether the server was reached before and is not reached now.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(*self.session.borrow(), Session::Absent(_))
     }
 
     /// Returns the deadline of a call that begins now.
@@ -316,7 +314,8 @@ impl Connection {
         backends: Backends,
         mut call: Call,
     ) -> Result<Answer> {
-        self.add_versions(&mut call.verb);
+        let incarnation = || self.membership().map_or(0, |joined| joined.incarnation);
+        self.pulled.add_to(&mut call.verb, incarnation());
         let open = Open { calls: &self.calls, sequence: self.number(call.changes) };
         // The incarnation for which the server may have made the call.
         let mut in_doubt = None;
@@ -334,42 +333,9 @@ impl Connection {
                 if let Ok(answer) = &answered
                     && answer.reply.has_elements
                 {
-                    self.keep_versions(&answer.reply.values);
+                    self.pulled.keep(&answer.reply.values, incarnation());
                 }
                 answered
-            }
-        }
-    }
-
-    /// Returns the versions of the current incarnation.
-    fn pulled(&self) -> MutexGuard<'_, PulledVersions> {
-        let incarnation = self.membership().map_or(0, |joined| joined.incarnation);
-        let mut pulled = self.pulled.lock().unwrap_or_else(PoisonError::into_inner);
-        if pulled.incarnation != incarnation {
-            *pulled = PulledVersions { incarnation, ..PulledVersions::default() };
-        }
-        pulled
-    }
-
-    /// Adds to a push which versions of its keys this member has pulled last.
-    fn add_versions(&self, verb: &mut Verb) {
-        let (Verb::Push(push) | Verb::PushPull(proto::PushPull { push: Some(push), .. })) = verb
-        else {
-            return;
-        };
-        let pulled = self.pulled();
-        for value in &mut push.values {
-            value.version = pulled.by_key.get(&value.key).copied().unwrap_or_default();
-        }
-    }
-
-    /// Keeps the versions of pulled values.
-    fn keep_versions(&self, values: &[proto::Value]) {
-        let mut pulled = self.pulled();
-        for value in values {
-            match pulled.by_key.get_mut(&value.key) {
-                Some(version) => *version = value.version,
-                None => drop(pulled.by_key.insert(value.key.clone(), value.version)),
             }
         }
     }

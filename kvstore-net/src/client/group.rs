@@ -44,13 +44,18 @@ impl WorkerGroup for NetStore {
     }
 
     fn num_dead_node(&self, node_id: i32) -> Result<usize> {
+        const SERVERS: i32 = 2;
         const WORKERS: i32 = 4;
-        if node_id & WORKERS == 0 {
-            return Ok(0);
+        let mut num_dead = 0;
+        if node_id & SERVERS != 0 {
+            num_dead += self.servers.num_lost();
         }
-        let answer = self.read(Verb::Status(proto::Empty {}), "status")?;
-        let status = answer.reply.status.ok_or_else(|| missing("status"))?;
-        Ok(usize::try_from(status.num_dead).unwrap_or(usize::MAX))
+        if node_id & WORKERS != 0 {
+            let answer = self.read(Verb::Status(proto::Empty {}), "status")?;
+            let status = answer.reply.status.ok_or_else(|| missing("status"))?;
+            num_dead += usize::try_from(status.num_dead).unwrap_or(usize::MAX);
+        }
+        Ok(num_dead)
     }
 
     fn send_command_to_servers(&self, head: i32, body: &str) -> Result<()> {

@@ -7,6 +7,7 @@ mod failures;
 mod group;
 pub(crate) mod membership;
 mod options;
+mod pulled;
 mod residuals;
 pub(crate) mod servers;
 mod sharded;

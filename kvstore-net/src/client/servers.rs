@@ -100,6 +100,11 @@ impl Servers {
         self.all.len()
     }
 
+    /// Returns the number of servers whose connection is lost.
+    pub(super) fn num_lost(&self) -> usize {
+        self.all.iter().filter(|connection| connection.is_lost()).count()
+    }
+
     /// Runs a future and waits for its result.
     pub(super) fn wait<T: Send + 'static>(
         &self,

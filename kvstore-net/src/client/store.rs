@@ -9,8 +9,8 @@ use bytes::Bytes;
 use kvstore_core::key::{check_lengths, describe_call};
 use kvstore_core::{
     Backends, Compression, Description, Device, Error, Key, KeyStats, KvStore, OnExisting,
-    Optimizer, OptimizerState, Outputs, PulledValue, Result, RowSparse, Snapshot, StepUnit,
-    Updater, Value, fallible,
+    Optimizer, OptimizerState, Outputs, PulledValue, Result, RowSparse, Snapshot, Updater, Value,
+    fallible,
 };
 
 use super::connection::{Answer, Call};
@@ -417,10 +417,8 @@ impl KvStore for NetStore {
     }
 
     fn set_optimizer(&self, optimizer: Optimizer) -> Result<()> {
-        if let (Some(sharded), StepUnit::Block | StepUnit::Weight) =
-            (&self.sharded, optimizer.unit())
-        {
-            self.changing("set_optimizer", || sharded.remove_left_parts())?;
+        if let Some(sharded) = &self.sharded {
+            self.changing("set_optimizer", || sharded.remove_left_parts(&optimizer))?;
         }
         self.set(Change::Optimizer(optimizer.to_json()?), "set_optimizer")
     }

@@ -9,8 +9,10 @@ mod calls;
 mod clocks;
 mod members;
 pub mod placement;
+mod versions;
 
 pub use backoff::Backoff;
 pub use calls::{Begun, Calls};
 pub use clocks::Clocks;
 pub use members::{Joined, Member, Members, Refusal, Role};
+pub use versions::Versions;

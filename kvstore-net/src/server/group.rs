@@ -13,7 +13,7 @@ use tonic::Status;
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
-use crate::rules::{Begun, Calls, Clocks, Joined, Member, Members, Refusal, Role};
+use crate::rules::{Begun, Calls, Clocks, Joined, Member, Members, Refusal, Role, Versions};
 
 /// The most calls of a member whose replies it has not confirmed.
 const MOST_CALLS: usize = 1 << 16;
@@ -40,8 +40,7 @@ struct State {
     /// How many calls of each name and incarnation run, also of earlier incarnations.
     running: HashMap<(String, u64), usize>,
     clocks: Clocks<Key, String>,
-    /// How many pushes have changed each key.
-    versions: HashMap<Key, u64>,
+    versions: Versions<Key>,
     barrier: Barrier,
     /// Whether the server accepts no further calls.
     is_draining: bool,
@@ -103,7 +102,7 @@ impl Group {
             calls: HashMap::new(),
             running: HashMap::new(),
             clocks: Clocks::default(),
-            versions: HashMap::new(),
+            versions: Versions::default(),
             barrier: Barrier::default(),
             is_draining: false,
         };
@@ -330,7 +329,7 @@ impl Group {
                 }
             }
             for key in pushed {
-                *state.versions.entry(key.clone()).or_default() += 1;
+                state.versions.advance(key);
             }
             if state.check(caller).is_err() {
                 // A later process has this name. It has its own calls and clocks.
@@ -353,16 +352,25 @@ impl Group {
         self.change(|state| {
             for key in keys {
                 state.clocks.remove_key(key);
-                state.versions.remove(key);
+                state.versions.remove_key(key);
             }
         });
     }
 
-    /// Returns how many pushes have changed each key.
+    /// Returns the versions of keys.
     pub(crate) fn versions(&self, keys: &[Key]) -> Vec<u64> {
         let state = self.state();
-        let version = |key| state.versions.get(key).copied().unwrap_or_default();
-        keys.iter().map(version).collect()
+        keys.iter().map(|key| state.versions.version(key)).collect()
+    }
+
+    /// Returns how many pushes have changed each key since it had a version.
+    pub(crate) fn pushes_since(&self, seen: Vec<(Key, u64)>) -> Vec<(Key, u64)> {
+        let state = self.state();
+        let num_pushes = |(key, seen)| {
+            let num_pushes = state.versions.pushes_since(&key, seen);
+            (key, num_pushes)
+        };
+        seen.into_iter().map(num_pushes).collect()
     }
 
     /// Waits until no live worker is more than `staleness` pushes behind the caller.

@@ -16,7 +16,7 @@ use crate::faults::Fault;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
-use crate::wire::parse_keys;
+use crate::wire::{keys_of, parse_keys};
 
 /// The most layouts that a call may reserve, so that the numbers do not overflow.
 const MOST_LAYOUTS: u64 = 1 << 32;
@@ -226,6 +226,7 @@ impl Holder {
             Verb::Init(init) => self.init(incarnation, init, payload),
             Verb::FinishInit(keys) => Ok(self.finish_init(&keys)),
             Verb::Remove(keys) => self.remove(&keys),
+            Verb::Sweep(keys) => self.sweep(keys),
             Verb::Rollback(rollback) => self.rollback(rollback, payload),
             Verb::ChangeSettings(proto::ChangeSettings {
                 change: Some(Change::Optimizer(json)),
@@ -326,10 +327,22 @@ impl Holder {
         Ok(Answer::default())
     }
 
-    /// Removes keys, and those that dead members have left.
-    fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
+    /// Removes keys that dead members have left. The answer has those of the keys of the call that
+    /// are not here in its layouts.
+    fn sweep(&self, keys: proto::Keys) -> Result<Answer> {
+        // Waits for an `init` or a rollback, which may fail and restore the layouts of before.
         let _changed = self.change_keys();
         self.remove_unfinished(|_, _| false)?;
+        let records = self.records();
+        let pairs = keys.keys.into_iter().zip(keys.layouts);
+        let missing = pairs.filter(|(key, layout)| records.layout(key) != Some(*layout));
+        let keys = fallible::gather(missing.map(|(key, _)| key))?;
+        Ok(Answer::of(proto::Reply { keys, ..Default::default() }))
+    }
+
+    /// Removes keys. The answer has the keys that were here.
+    fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
+        let _changed = self.change_keys();
         let mut removed = parse_keys(&keys.keys)?;
         if keys.only_present {
             let records = self.records();
@@ -343,11 +356,11 @@ impl Holder {
         }
         self.contents.store().remove(&removed)?;
         let mut records = self.records();
-        for key in removed {
-            records.by_key.remove(&key);
-            records.unfinished.remove(&key);
+        for key in &removed {
+            records.by_key.remove(key);
+            records.unfinished.remove(key);
         }
-        Ok(Answer::default())
+        Ok(Answer::of(proto::Reply { keys: keys_of(&removed), ..Default::default() }))
     }
 
     /// Makes a call that only reads. An updater may make it during a push, so it does not take the

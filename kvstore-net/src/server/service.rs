@@ -336,9 +336,7 @@ impl Service {
             }
             verb => {
                 let keys = verbs::pushed_keys(&verb);
-                if let Verb::Remove(keys) = &verb {
-                    removed = parse_keys(&keys.keys).unwrap_or_default();
-                }
+                let is_removal = matches!(verb, Verb::Remove(_));
                 let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
                 let is_short = self.holder.is_short(&verb, &payload);
                 let store = self.holder.contents().store();
@@ -352,6 +350,9 @@ impl Service {
                 };
                 self.run(is_short, &self.permits, make).await.and_then(|answer| {
                     pushed = keys?;
+                    if is_removal {
+                        removed = parse_keys(&answer.reply.keys)?;
+                    }
                     Ok(answer)
                 })
             }
@@ -372,14 +373,10 @@ impl Service {
     /// Returns how many pushes have changed each key since the caller of a push pulled it last.
     fn staleness(&self, verb: &Verb, keys: &[Key]) -> Vec<(Key, u64)> {
         let Verb::Push(push) = verb else { return Vec::new() };
-        let versions = self.group.versions(keys);
         let seen: HashMap<&str, u64> =
             push.values.iter().map(|value| (value.key.as_str(), value.version)).collect();
-        let staleness = |(key, version): (&Key, u64)| {
-            let seen = seen.get(key.as_str()).copied().unwrap_or_default();
-            (key.clone(), version.saturating_sub(seen))
-        };
-        keys.iter().zip(versions).map(staleness).collect()
+        let version = |key: &Key| seen.get(key.as_str()).copied().unwrap_or_default();
+        self.group.pushes_since(keys.iter().map(|key| (key.clone(), version(key))).collect())
     }
 
     /// Runs short work in this thread, and other work as [`Self::blocking`] does. One call at a

@@ -121,6 +121,7 @@ pub(crate) fn changes(verb: &Verb) -> bool {
         | Verb::Snapshot(_)
         | Verb::Versions(_)
         | Verb::Reserve(_)
+        | Verb::Sweep(_)
         | Verb::Checkpoint(_)
         | Verb::Status(_) => false,
     }
@@ -194,7 +195,10 @@ pub(crate) fn make(
                 answer.reply.values.push(proto::Value { key, version, ..Default::default() });
             }
         }
-        (Verb::Remove(removed), _) => store.remove(&parse_keys(&removed.keys)?)?,
+        (Verb::Remove(removed), _) => {
+            store.remove(&parse_keys(&removed.keys)?)?;
+            answer.reply.keys = removed.keys;
+        }
         (Verb::ListKeys(_), _) => answer.reply.keys = keys_of(&store.keys()?),
         (Verb::Stats(_), _) => {
             answer.reply.stats = store.stats()?.iter().map(stats_of).collect();
@@ -213,6 +217,7 @@ pub(crate) fn make(
             | Verb::Command(_)
             | Verb::Status(_)
             | Verb::Reserve(_)
+            | Verb::Sweep(_)
             | Verb::Settings(_)
             | Verb::Snapshot(_)
             | Verb::Rollback(_)

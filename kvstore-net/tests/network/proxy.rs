@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) struct Proxy {
     pub(crate) num_sent: Arc<AtomicUsize>,
     /// The milliseconds that pass before data are forwarded, in each direction.
     pub(crate) delay: Arc<AtomicU64>,
+    /// Whether data are lost. A connection that has lost data forwards none any more.
+    pub(crate) loses: Arc<AtomicBool>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -32,11 +34,13 @@ impl Proxy {
             num_closed: Arc::default(),
             num_sent: Arc::default(),
             delay: Arc::default(),
+            loses: Arc::default(),
             open: Arc::default(),
         };
         let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
         let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
         let (delay, num_sent) = (Arc::clone(&proxy.delay), Arc::clone(&proxy.num_sent));
+        let loses = Arc::clone(&proxy.loses);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
@@ -47,11 +51,14 @@ impl Proxy {
                 let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (closing, delays) = (closing.clone(), [0; 2].map(|_| Arc::clone(&delay)));
                 let [delay_up, delay_down] = delays;
+                let [loses_up, loses_down] = [(); 2].map(|()| Arc::clone(&loses));
                 let num_sent = Arc::clone(&num_sent);
                 let (requests, replies) =
                     (Forwarded::Requests(num_sent), Forwarded::Replies(closing));
-                thread::spawn(move || forward(up, down, &delay_up, &requests));
-                thread::spawn(move || forward(server, client, &delay_down, &replies));
+                thread::spawn(move || forward(up, down, (&delay_up, &loses_up), &requests));
+                thread::spawn(move || {
+                    forward(server, client, (&delay_down, &loses_down), &replies);
+                });
             }
         });
         proxy
@@ -78,10 +85,19 @@ enum Forwarded {
     Replies(Closing),
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, delay: &AtomicU64, data: &Forwarded) {
+fn forward(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    (delay, loses): (&AtomicU64, &AtomicBool),
+    data: &Forwarded,
+) {
     let mut buffer = [0; 4096];
-    let mut num_bytes = 0;
+    let (mut num_bytes, mut has_lost) = (0, false);
     while let Ok(len @ 1..) = from.read(&mut buffer) {
+        has_lost |= loses.load(Ordering::SeqCst);
+        if has_lost {
+            continue;
+        }
         num_bytes += len;
         match data {
             Forwarded::Requests(num_sent) => {

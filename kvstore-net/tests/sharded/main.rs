@@ -28,7 +28,8 @@ use kvstore_tests::policy::Policy;
 use kvstore_tests::replay;
 use proptest::prelude::*;
 
-use self::network::{LONG, key};
+use self::network::proxy::Proxy;
+use self::network::{LONG, eventually, key};
 
 /// Values of more bytes are divided among the servers.
 const DIVIDE_ABOVE: usize = 8;
@@ -273,6 +274,21 @@ fn settings_and_commands_reach_every_server() {
         store.push(&[key("w")], &[value(&[1.0; 10])], 0).unwrap();
         assert_eq!(numbers(&store, "w"), [expected; 10]);
     }
+}
+
+#[test]
+fn servers_without_a_connection_are_counted() {
+    let servers = start(2);
+    let proxy = Proxy::new(servers[1].address());
+    let addresses = [servers[0].address(), proxy.address].map(|address| address.to_string());
+    let store = NetStore::connect(backends(), &NetStoreOptions::of_servers(addresses)).unwrap();
+    let num_dead = || [1, 2, 4, 7].map(|group| store.num_dead_node(group).unwrap());
+    assert_eq!(num_dead(), [0; 4]);
+    *proxy.server.lock().unwrap() = None;
+    proxy.cut();
+    eventually("the server is lost", || num_dead() == [0, 1, 0, 1]);
+    *proxy.server.lock().unwrap() = Some(servers[1].address());
+    eventually("the server is back", || num_dead() == [0; 4]);
 }
 
 #[test]

@@ -20,10 +20,12 @@ type Placed<'a> = (&'a Key, &'a Value, Arc<KeyPlacement>);
 /// The keys of one call of `init`.
 type New<'a> = Vec<Placed<'a>>;
 
-/// What `init` does with existing keys, and the placements that it has given up.
+/// What `init` does with existing keys, and the placements of which parts may be left.
 #[derive(Debug)]
 struct Attempts {
     existing: OnExisting,
+    /// The divided values that this call replaces. Their successors may not be divided.
+    replaced: Vec<(Key, Arc<KeyPlacement>)>,
     /// Placements of values that replace others, which another worker has overtaken. The servers
     /// keep them until the next attempt replaces them, so that the keys are always there.
     given_up: Vec<(Key, Arc<KeyPlacement>)>,
@@ -40,9 +42,16 @@ impl Sharded {
         existing: OnExisting,
     ) -> Result<()> {
         let _alone = self.initialising.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut attempts = Attempts { existing, given_up: Vec::new() };
+        let mut attempts = Attempts { existing, replaced: Vec::new(), given_up: Vec::new() };
         let stored = self.init_alone(keys, values, &mut attempts);
-        match (stored, self.remove_parts(&attempts.given_up)) {
+        let Attempts { replaced, given_up: mut left, .. } = attempts;
+        if stored.is_ok() {
+            left.extend(replaced);
+        }
+        if left.is_empty() {
+            return stored;
+        }
+        match (stored, self.remove_parts(&left)) {
             (Err(error), Some(text)) => Err(not_removed(error.chain(), &text)),
             (stored, _) => stored,
         }
@@ -86,10 +95,9 @@ impl Sharded {
         });
         let mut new: New<'_> = new.collect();
         let keys: Vec<Key> = fallible::collect(pairs.iter().map(|(key, _)| (*key).clone()))?;
-        let replaced = match existing {
-            OnExisting::Replace => self.divided(&keys)?,
-            OnExisting::Reject | OnExisting::Keep => Vec::new(),
-        };
+        if existing == OnExisting::Replace {
+            attempts.replaced.extend(self.divided(&keys)?);
+        }
         self.placements.forget(&keys);
         let is_home = |placed: &KeyPlacement, server| server == placed.home;
         // Other members see the keys when all servers have accepted their values.
@@ -118,8 +126,6 @@ impl Sharded {
         if continues {
             others.extend(self.finish(&mut new, what, attempts)?);
         }
-        // The parts of replaced values whose successors are not divided.
-        self.remove_parts(&replaced);
         for (key, _, placed) in new {
             self.placements.put(key, placed);
         }

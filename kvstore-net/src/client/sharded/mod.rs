@@ -9,12 +9,12 @@ mod placements;
 mod snapshots;
 mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kvstore_core::key::describe_call;
-use kvstore_core::{Description, Error, Key, KeyStats, Result, fallible};
+use kvstore_core::{Description, Error, Key, KeyStats, Optimizer, Result, StepUnit, fallible};
 use tokio::time::Instant;
 
 use self::placements::{KeyPlacement, Placements};
@@ -225,49 +225,47 @@ impl Sharded {
         })
     }
 
-    /// Removes the parts of members that died in an `init` or a `remove`. An optimizer that needs
-    /// complete values would reject them.
-    pub(super) fn remove_left_parts(&self) -> Result<()> {
-        let what = "removal of what dead workers have left";
-        // This also removes the keys that no member will show.
-        let nothing = proto::Keys { only_present: true, ..proto::Keys::default() };
-        self.servers.call_all(&Call::write(Verb::Remove(nothing), what.to_owned()))?;
-        let call = Call::read(Verb::Stats(proto::Empty {}), what.to_owned());
-        let answers = self.servers.call_all(&call)?;
-        let rollbacks = answers.iter().map(|answer| answer.reply.first_layout);
-        if rollbacks.collect::<BTreeSet<_>>().len() > 1 {
-            // It gives the servers new layouts one by one.
+    /// Removes the parts of members that died in an `init` or a `remove`, if this optimizer needs
+    /// complete values and would reject them.
+    pub(super) fn remove_left_parts(&self, optimizer: &Optimizer) -> Result<()> {
+        if let StepUnit::Element | StepUnit::Row = optimizer.unit() {
             return Ok(());
         }
-        for (server, answer) in answers.into_iter().enumerate() {
+        let what = "removal of what dead workers have left";
+        let stats = Call::read(Verb::Stats(proto::Empty {}), what.to_owned());
+        let found = self.servers.call_all(&stats)?;
+        let rollbacks: Vec<u64> = found.iter().map(|answer| answer.reply.first_layout).collect();
+        // The parts outside of their homes, by home and server.
+        let mut parts: BTreeMap<(usize, usize), proto::Keys> = BTreeMap::new();
+        for ((server, answer), rollback) in found.into_iter().enumerate().zip(&rollbacks) {
             for stats in answer.reply.stats {
                 let Some(placement) = stats.placement else { continue };
                 let home = home(&stats.key, self.servers.len());
-                let part = proto::Keys {
-                    keys: Vec::from([stats.key]),
-                    layouts: Vec::from([placement.layout]),
-                    only_present: true,
-                };
-                // A home gets its part first, and never gets an earlier layout again.
-                if home != server && !self.has(home, part.clone(), what)? {
-                    self.call_on(server, Call::write(Verb::Remove(part), what.to_owned()))?;
+                // A home gets its part first, except in a rollback, which may have yet to reach it.
+                let is_rolled_back =
+                    placement.layout >= *rollback && rollbacks.get(home) < Some(rollback);
+                if home != server && !is_rolled_back {
+                    let keys = parts.entry((home, server)).or_default();
+                    keys.keys.push(stats.key);
+                    keys.layouts.push(placement.layout);
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Returns whether a server has a key in a layout, also if members do not see it.
-    fn has(&self, server: usize, part: proto::Keys, what: &str) -> Result<bool> {
-        match self.call_on(server, Call::read(Verb::Versions(part), what.to_owned())) {
-            Ok(answers) => Ok(!answers.iter().any(Answer::is_out_of_date)),
-            Err(Error::KeyNotFound { .. }) => Ok(false),
-            Err(error) => Err(error),
+        let sweep = |keys: &proto::Keys| Call::read(Verb::Sweep(keys.clone()), what.to_owned());
+        let sweeps = parts.iter().map(|((home, _), keys)| (*home, sweep(keys)));
+        let answers = self.servers.call_each(sweeps)?;
+        let mut removals = Vec::new();
+        for (((_, server), keys), answer) in parts.into_iter().zip(answers) {
+            let missing: HashSet<String> = answer?.reply.keys.into_iter().collect();
+            let pairs = keys.keys.into_iter().zip(keys.layouts);
+            let (keys, layouts): (Vec<_>, Vec<_>) =
+                pairs.filter(|(key, _)| missing.contains(key)).unzip();
+            if !keys.is_empty() {
+                let keys = proto::Keys { keys, layouts, only_present: true };
+                removals.push((server, Call::write(Verb::Remove(keys), what.to_owned())));
+            }
         }
-    }
-
-    fn call_on(&self, server: usize, call: Call) -> Result<Vec<Answer>> {
-        self.servers.call_each([(server, call)])?.into_iter().collect()
+        self.servers.call_each(removals)?.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     /// Returns the statistics of every key. Those of a divided value are added up.

@@ -156,6 +156,7 @@ impl Sharded {
     ) -> Result<()> {
         let what = "set_optimizer_states";
         let optimizer = optimizer.map_or_else(|| self.optimizer(), Ok)?;
+        self.remove_left_parts(&optimizer)?;
         let json = optimizer.to_json()?;
         let keys: Vec<Key> = states.keys().cloned().collect();
         self.with_placements(&keys, what, |placed| {
