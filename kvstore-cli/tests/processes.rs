@@ -184,7 +184,7 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
     signal(&victim, "STOP");
     let time = eventually("the lease ends", || watcher.members().unwrap().len() == 1);
     println!("noticed after {time:?}");
-    // It may have been renewed up to a third of its length before.
+    // The last renewal may be a third of the lease old.
     assert!(time > Duration::from_secs(1), "{time:?}");
     assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
     // The same process continues.

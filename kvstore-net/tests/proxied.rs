@@ -9,13 +9,13 @@
 
 mod network;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use kvstore::backends;
-use kvstore_core::{Compression, Device, ErrorCode, Key, KvStore, Tensor, Value};
+use kvstore::{backends, push_staleness};
+use kvstore_core::{Compression, Device, ErrorCode, Key, KvStore, Tensor, Value, WorkerGroup};
 use kvstore_net::{NetStore, NetStoreOptions, Server};
 
 use self::network::proxy::Proxy;
@@ -83,8 +83,7 @@ fn parts_of_a_push_to_two_servers_count_once() {
     pushes_count_once(2);
 }
 
-/// No end of a connection tells the other one that messages are lost. The test of idle connections
-/// finds out.
+/// Neither end of the connection is told. The client tests whether the server answers.
 #[test]
 fn pushes_through_a_network_that_loses_messages_count_once() {
     let servers = [server(), server()];
@@ -93,20 +92,44 @@ fn pushes_through_a_network_that_loses_messages_count_once() {
     let options = NetStoreOptions::of_servers(addresses).timeout(LONG).divide_above(1 << 10);
     let store = NetStore::connect(backends(), &options).unwrap();
     store.init(&[key("w")], &[ones()]).unwrap();
-    let num_sent = || proxies[1].num_sent.load(Ordering::SeqCst);
-    thread::scope(|scope| {
-        let before = num_sent();
-        let push = scope.spawn(|| store.push(&[key("w")], &[ones()], 0).unwrap());
-        // In the middle of a request to the second server.
-        eventually("the push has begun", || num_sent() > before + NUM_ELEMENTS / 2);
-        proxies[1].loses.store(true, Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(100));
-        proxies[1].loses.store(false, Ordering::SeqCst);
-        push.join().unwrap();
-    });
+    // In the middle of the next request to the second server.
+    let before = proxies[1].num_sent.load(Ordering::SeqCst);
+    proxies[1].lose_above.store(before + NUM_ELEMENTS, Ordering::SeqCst);
+    store.push(&[key("w")], &[ones()], 0).unwrap();
+    assert_eq!(proxies[1].num_lost.load(Ordering::SeqCst), 1);
     store.push(&[key("w")], &[ones()], 0).unwrap();
     let found = store.pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap();
     assert!(found.iter().all(|element| *element == 3.0), "{:?}", &found[..3]);
+}
+
+#[test]
+fn a_lost_connection_does_not_change_how_stale_a_push_is() {
+    let server = server();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
+    let updater = move |key: &Key, _: &Tensor, _: &mut Tensor| {
+        record.lock().unwrap().push(push_staleness(key).unwrap());
+        Ok(())
+    };
+    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    let proxy = Proxy::new(server.address());
+    let options = |address: String| NetStoreOptions::new(address).timeout(LONG);
+    let fast = NetStore::connect(backends(), &options(server.address().to_string())).unwrap();
+    let slow = NetStore::connect(backends(), &options(proxy.address.to_string())).unwrap();
+    fast.init(&[key("w")], &[one().into()]).unwrap();
+    let push = |store: &NetStore| store.push(&[key("w")], &[one().into()], 0).unwrap();
+    (0..3).for_each(|_| push(&fast));
+    slow.pull(&[key("w")], 0).unwrap();
+    push(&fast);
+    *proxy.server.lock().unwrap() = None;
+    proxy.cut();
+    eventually("the connection is lost", || slow.num_dead_node(2).unwrap() == 1);
+    thread::scope(|scope| {
+        scope.spawn(|| push(&slow));
+        thread::sleep(Duration::from_millis(50));
+        *proxy.server.lock().unwrap() = Some(server.address());
+    });
+    assert_eq!(*seen.lock().unwrap(), [0, 1, 2, 3, 1]);
 }
 
 #[test]

@@ -203,8 +203,7 @@ proptest! {
         }
     }
 
-    /// A wait never exceeds a second, and no attempt begins after the deadline.
-    /// Compares with a list of all pushes and removals, in which members search.
+    /// Compares with a log of pushes and removals.
     #[test]
     fn a_member_knows_how_many_pushes_it_has_missed(
         events in prop::collection::vec((0..3usize, 0..3u8), 1..60),
@@ -228,6 +227,7 @@ proptest! {
         }
     }
 
+    /// A wait never exceeds a second, and no attempt begins after the deadline.
     #[test]
     fn attempts_end_at_the_deadline(deadline in 1..5000u64, jitter in 0.0..1.0f64) {
         let deadline = Duration::from_millis(deadline);

@@ -68,7 +68,7 @@ fn each<F: Copy>(checks: Checks<F>, run: impl Fn(F, &dyn Fn() -> NetStore)) {
     assert!(num_again < checks.len());
 }
 
-/// Parts of the errors of what several servers do not have. The guide of servers names them.
+/// Errors of features that several servers do not support, and the features.
 const NOT_ON_SEVERAL: [(&str, &str); 3] = [
     (NEEDS_THE_SERVER, "updaters"),
     ("with several servers", "the global norm"),
@@ -94,7 +94,7 @@ fn on_several(name: &str, divide_above: usize) -> (Vec<Arc<Server>>, NetStore) {
     (servers, NetStore::connect(backends(), &options).unwrap())
 }
 
-/// Runs each check on several servers, except checks that need what these do not have. Returns how
+/// Runs each check on several servers. Skips checks that need unsupported features. Returns how
 /// many have run.
 fn each_on_several<F: Copy>(checks: Checks<F>, run: impl Fn(F, &dyn Fn() -> NetStore)) -> usize {
     let mut num_run = 0;

@@ -1,9 +1,9 @@
-"""Measures how long the loader takes for native libraries, one after the other in many rounds.
+"""Measures the load times of native libraries, interleaved.
 
     load.py LIBRARY.. [--rounds N]
 
-Each load is in a process of its own, which has loaded the system's libraries before. Prints the
-median and the quartiles, and the ratio to the first library.
+Each load runs in a new process that has loaded the system's libraries. Prints the median and the
+quartiles, and the ratio to the first library.
 """
 
 import argparse
@@ -31,6 +31,8 @@ def main():
     parser.add_argument("libraries", nargs="+", metavar="LIBRARY", help="a path with a slash")
     parser.add_argument("--rounds", type=int, default=300)
     options = parser.parse_args()
+    if options.rounds < 2:
+        parser.error("--rounds: expected at least 2")
     times = {library: [] for library in options.libraries}
     for _ in range(options.rounds):
         for library, found in times.items():

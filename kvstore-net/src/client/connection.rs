@@ -205,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the server was reached before and is not reached now.
+    /// Returns whether the connection is lost.
     pub(super) fn is_lost(&self) -> bool {
         matches!(*self.session.borrow(), Session::Absent(_))
     }
@@ -309,13 +309,7 @@ impl Connection {
     }
 
     /// Makes a call, and repeats it if the connection is lost.
-    pub(crate) async fn call(
-        self: Arc<Self>,
-        backends: Backends,
-        mut call: Call,
-    ) -> Result<Answer> {
-        let incarnation = || self.membership().map_or(0, |joined| joined.incarnation);
-        self.pulled.add_to(&mut call.verb, incarnation());
+    pub(crate) async fn call(self: Arc<Self>, backends: Backends, call: Call) -> Result<Answer> {
         let open = Open { calls: &self.calls, sequence: self.number(call.changes) };
         // The incarnation for which the server may have made the call.
         let mut in_doubt = None;
@@ -329,14 +323,7 @@ impl Connection {
                 Err(unknown(&call.what, "the connection was lost, and ", &error))
             }
             Err(Unmade(error)) => Err(error),
-            Ok(answered) => {
-                if let Ok(answer) = &answered
-                    && answer.reply.has_elements
-                {
-                    self.pulled.keep(&answer.reply.values, incarnation());
-                }
-                answered
-            }
+            Ok(answered) => answered,
         }
     }
 
@@ -425,6 +412,7 @@ impl Connection {
             barrier.round = self.next_barrier(joined);
             round = Some(barrier.round);
         }
+        self.pulled.add_to(&mut verb, joined.incarnation);
         let request = proto::Request {
             member: self.target.name.clone(),
             incarnation: joined.incarnation,
@@ -445,6 +433,11 @@ impl Connection {
             Ok(Ok(answer)) => {
                 if let (Some(round), Ok(_)) = (round, &answer) {
                     self.pass_barrier(joined, round);
+                }
+                if let Ok(Answer { reply, .. }) = &answer
+                    && reply.has_elements
+                {
+                    self.pulled.keep(&reply.values, joined.incarnation);
                 }
                 Attempt::Answered(Box::new(answer))
             }

@@ -50,7 +50,8 @@ impl WorkerGroup for NetStore {
         if node_id & SERVERS != 0 {
             num_dead += self.servers.num_lost();
         }
-        if node_id & WORKERS != 0 {
+        // The first server knows the workers.
+        if node_id & WORKERS != 0 && (num_dead == 0 || !self.servers.first().is_lost()) {
             let answer = self.read(Verb::Status(proto::Empty {}), "status")?;
             let status = answer.reply.status.ok_or_else(|| missing("status"))?;
             num_dead += usize::try_from(status.num_dead).unwrap_or(usize::MAX);

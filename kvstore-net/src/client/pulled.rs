@@ -9,20 +9,20 @@ use crate::proto::request::Verb;
 /// The versions of the values that a member has pulled last from a server. Its pushes contain them,
 /// so that the server knows how stale a push is.
 #[derive(Debug, Default)]
-pub(super) struct PulledVersions(Mutex<Pulled>);
+pub(super) struct PulledVersions(Mutex<VersionsByKey>);
 
 #[derive(Debug, Default)]
-struct Pulled {
+struct VersionsByKey {
     incarnation: u64,
     by_key: HashMap<String, u64>,
 }
 
 impl PulledVersions {
-    /// Returns the versions of an incarnation. A server that has been restarted counts anew.
-    fn of(&self, incarnation: u64) -> MutexGuard<'_, Pulled> {
+    /// Returns the versions of an incarnation. A restarted server counts from 0.
+    fn of(&self, incarnation: u64) -> MutexGuard<'_, VersionsByKey> {
         let mut pulled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if pulled.incarnation != incarnation {
-            *pulled = Pulled { incarnation, ..Pulled::default() };
+            *pulled = VersionsByKey { incarnation, ..VersionsByKey::default() };
         }
         pulled
     }

@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 /// The versions of the keys `K`. A push increases the version of a key by one.
 ///
-/// A key that is removed and initialised again continues with a version that is not lower. So a
-/// member that has pulled the earlier value is not taken for up to date.
+/// A key that is removed and initialised again continues with a version that is not lower.
+/// Otherwise, members that pulled the removed value would look up to date.
 #[derive(Clone, Debug)]
 pub struct Versions<K> {
     by_key: HashMap<K, Version>,
@@ -39,8 +39,8 @@ impl<K: Clone + Eq + Hash> Versions<K> {
         self.by_key.get(key).map_or(self.floor, |version| version.now)
     }
 
-    /// Returns how many pushes have changed a key since it had the version `seen`, or since its
-    /// initialisation if that was later.
+    /// Returns how many pushes have changed a key since it had the version `seen`, or since it was
+    /// initialised after a removal, if that was later.
     pub fn pushes_since(&self, key: &K, seen: u64) -> u64 {
         let since = |version: &Version| version.now.saturating_sub(seen.max(version.first));
         self.by_key.get(key).map_or(0, since)

@@ -245,6 +245,7 @@ impl Holder {
             Verb::SetStates(states) => {
                 let _changed = self.change_keys();
                 if !states.optimizer.is_empty() {
+                    self.remove_unfinished(|_, _| false)?;
                     let optimizer = Optimizer::from_json(&states.optimizer)?;
                     check_undivided(&optimizer, self.records().divided())?;
                 }
@@ -327,10 +328,10 @@ impl Holder {
         Ok(Answer::default())
     }
 
-    /// Removes keys that dead members have left. The answer has those of the keys of the call that
-    /// are not here in its layouts.
+    /// Removes keys that dead members left unfinished. Returns the requested keys that are not here
+    /// in the requested layouts.
     fn sweep(&self, keys: proto::Keys) -> Result<Answer> {
-        // Waits for an `init` or a rollback, which may fail and restore the layouts of before.
+        // Waits for an `init` or a rollback, which may fail and restore the earlier layouts.
         let _changed = self.change_keys();
         self.remove_unfinished(|_, _| false)?;
         let records = self.records();
@@ -340,7 +341,7 @@ impl Holder {
         Ok(Answer::of(proto::Reply { keys, ..Default::default() }))
     }
 
-    /// Removes keys. The answer has the keys that were here.
+    /// Removes keys. Returns the removed keys.
     fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
         let _changed = self.change_keys();
         let mut removed = parse_keys(&keys.keys)?;

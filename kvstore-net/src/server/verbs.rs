@@ -98,7 +98,7 @@ pub(crate) fn blob_in(verb: &Verb) -> Option<u64> {
     }
 }
 
-/// Returns whether a request changes the store or the group.
+/// Returns whether a request changes what members see of the store or the group.
 pub(crate) fn changes(verb: &Verb) -> bool {
     match verb {
         Verb::Init(_)

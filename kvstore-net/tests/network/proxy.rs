@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -19,8 +19,10 @@ pub(crate) struct Proxy {
     pub(crate) num_sent: Arc<AtomicUsize>,
     /// The milliseconds that pass before data are forwarded, in each direction.
     pub(crate) delay: Arc<AtomicU64>,
-    /// Whether data are lost. A connection that has lost data forwards none any more.
-    pub(crate) loses: Arc<AtomicBool>,
+    /// After how many bytes from clients the next data are lost, or 0 for never. A connection that
+    /// has lost a request loses all later ones.
+    pub(crate) lose_above: Arc<AtomicUsize>,
+    pub(crate) num_lost: Arc<AtomicUsize>,
     open: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -34,13 +36,14 @@ impl Proxy {
             num_closed: Arc::default(),
             num_sent: Arc::default(),
             delay: Arc::default(),
-            loses: Arc::default(),
+            lose_above: Arc::default(),
+            num_lost: Arc::default(),
             open: Arc::default(),
         };
         let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
         let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
         let (delay, num_sent) = (Arc::clone(&proxy.delay), Arc::clone(&proxy.num_sent));
-        let loses = Arc::clone(&proxy.loses);
+        let losing = (Arc::clone(&proxy.lose_above), Arc::clone(&proxy.num_lost));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
@@ -51,14 +54,10 @@ impl Proxy {
                 let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (closing, delays) = (closing.clone(), [0; 2].map(|_| Arc::clone(&delay)));
                 let [delay_up, delay_down] = delays;
-                let [loses_up, loses_down] = [(); 2].map(|()| Arc::clone(&loses));
-                let num_sent = Arc::clone(&num_sent);
-                let (requests, replies) =
-                    (Forwarded::Requests(num_sent), Forwarded::Replies(closing));
-                thread::spawn(move || forward(up, down, (&delay_up, &loses_up), &requests));
-                thread::spawn(move || {
-                    forward(server, client, (&delay_down, &loses_down), &replies);
-                });
+                let requests = Forwarded::Requests(Arc::clone(&num_sent), losing.clone());
+                let replies = Forwarded::Replies(closing);
+                thread::spawn(move || forward(up, down, &delay_up, &requests));
+                thread::spawn(move || forward(server, client, &delay_down, &replies));
             }
         });
         proxy
@@ -77,31 +76,33 @@ impl Proxy {
     }
 }
 
-type Closing = (Arc<AtomicUsize>, Arc<AtomicUsize>);
+/// A number of bytes after which something happens once, and how often it has happened.
+type Limit = (Arc<AtomicUsize>, Arc<AtomicUsize>);
 
 /// What a thread forwards: requests, whose bytes it counts, or replies.
 enum Forwarded {
-    Requests(Arc<AtomicUsize>),
-    Replies(Closing),
+    Requests(Arc<AtomicUsize>, Limit),
+    Replies(Limit),
 }
 
-fn forward(
-    mut from: TcpStream,
-    mut to: TcpStream,
-    (delay, loses): (&AtomicU64, &AtomicBool),
-    data: &Forwarded,
-) {
+fn forward(mut from: TcpStream, mut to: TcpStream, delay: &AtomicU64, data: &Forwarded) {
     let mut buffer = [0; 4096];
     let (mut num_bytes, mut has_lost) = (0, false);
     while let Ok(len @ 1..) = from.read(&mut buffer) {
-        has_lost |= loses.load(Ordering::SeqCst);
         if has_lost {
             continue;
         }
         num_bytes += len;
         match data {
-            Forwarded::Requests(num_sent) => {
-                num_sent.fetch_add(len, Ordering::SeqCst);
+            Forwarded::Requests(num_sent, (lose_above, num_lost)) => {
+                let num_sent = num_sent.fetch_add(len, Ordering::SeqCst) + len;
+                let most = lose_above.load(Ordering::SeqCst);
+                if most != 0 && num_sent > most {
+                    lose_above.store(0, Ordering::SeqCst);
+                    num_lost.fetch_add(1, Ordering::SeqCst);
+                    has_lost = true;
+                    continue;
+                }
             }
             Forwarded::Replies((limit, num_closed)) => {
                 let most = limit.load(Ordering::SeqCst);

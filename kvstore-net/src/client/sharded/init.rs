@@ -20,7 +20,7 @@ type Placed<'a> = (&'a Key, &'a Value, Arc<KeyPlacement>);
 /// The keys of one call of `init`.
 type New<'a> = Vec<Placed<'a>>;
 
-/// What `init` does with existing keys, and the placements of which parts may be left.
+/// What `init` does with existing keys, and placements whose parts may be left over.
 #[derive(Debug)]
 struct Attempts {
     existing: OnExisting,

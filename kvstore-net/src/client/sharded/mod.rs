@@ -231,20 +231,18 @@ impl Sharded {
         if let StepUnit::Element | StepUnit::Row = optimizer.unit() {
             return Ok(());
         }
-        let what = "removal of what dead workers have left";
+        let what = "removal of left-over parts";
         let stats = Call::read(Verb::Stats(proto::Empty {}), what.to_owned());
         let found = self.servers.call_all(&stats)?;
         let rollbacks: Vec<u64> = found.iter().map(|answer| answer.reply.first_layout).collect();
         // The parts outside of their homes, by home and server.
         let mut parts: BTreeMap<(usize, usize), proto::Keys> = BTreeMap::new();
-        for ((server, answer), rollback) in found.into_iter().enumerate().zip(&rollbacks) {
+        for (server, answer) in found.into_iter().enumerate() {
             for stats in answer.reply.stats {
                 let Some(placement) = stats.placement else { continue };
                 let home = home(&stats.key, self.servers.len());
-                // A home gets its part first, except in a rollback, which may have yet to reach it.
-                let is_rolled_back =
-                    placement.layout >= *rollback && rollbacks.get(home) < Some(rollback);
-                if home != server && !is_rolled_back {
+                // `init` reaches the home first, but a rollback may not.
+                if home != server && rollbacks.get(home) >= rollbacks.get(server) {
                     let keys = parts.entry((home, server)).or_default();
                     keys.keys.push(stats.key);
                     keys.layouts.push(placement.layout);
