@@ -24,7 +24,9 @@ use kvstore_core::{
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
 use self::network::proxy::Proxy;
-use self::network::{LONG, SHORT, connect, eventually, key, options, server, value};
+use self::network::{
+    LONG, SHORT, connect, eventually, key, options, recorded_staleness, server, value,
+};
 
 fn number(store: &NetStore, name: &str) -> f32 {
     store.pull(&[key(name)], 0).unwrap()[0].to_vec::<f32>().unwrap()[0]
@@ -477,13 +479,7 @@ fn an_updater_cannot_change_its_store_through_the_network() {
 #[test]
 fn updaters_see_how_stale_a_push_is() {
     let server = server();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let record = Arc::clone(&seen);
-    let updater = move |key: &Key, _: &Tensor, _: &mut Tensor| {
-        record.lock().unwrap().push(push_staleness(key));
-        Ok(())
-    };
-    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    let seen = recorded_staleness(&server);
     let (fast, slow) = (connect(&options(&server)), connect(&options(&server)));
     fast.init(&[key("w"), key("x")], &[value(1.0), value(1.0)]).unwrap();
     let push = |store: &NetStore| store.push(&[key("w")], &[value(1.0)], 0).unwrap();
@@ -506,13 +502,7 @@ fn updaters_see_how_stale_a_push_is() {
 #[test]
 fn a_push_is_stale_although_its_key_was_removed_meanwhile() {
     let server = server();
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let record = Arc::clone(&seen);
-    let updater = move |key: &Key, _: &Tensor, _: &mut Tensor| {
-        record.lock().unwrap().push(push_staleness(key));
-        Ok(())
-    };
-    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    let seen = recorded_staleness(&server);
     let (fast, slow) = (connect(&options(&server)), connect(&options(&server)));
     let init = || fast.init(&[key("w")], &[value(1.0)]).unwrap();
     let push = |store: &NetStore| store.push(&[key("w")], &[value(1.0)], 0).unwrap();

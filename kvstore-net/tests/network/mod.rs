@@ -4,12 +4,12 @@
 
 pub(crate) mod proxy;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvstore::backends;
-use kvstore_core::{Device, Key, Tensor, Value};
+use kvstore::{backends, push_staleness};
+use kvstore_core::{Device, Key, KvStore, Tensor, Value};
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 
 /// Longer than anything here takes.
@@ -36,6 +36,18 @@ pub(crate) fn options(server: &Server) -> NetStoreOptions {
 
 pub(crate) fn connect(options: &NetStoreOptions) -> NetStore {
     NetStore::connect(backends(), options).unwrap()
+}
+
+/// Sets an updater that records how stale each push is.
+pub(crate) fn recorded_staleness(server: &Server) -> Arc<Mutex<Vec<Option<u64>>>> {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
+    let updater = move |key: &Key, _: &Tensor, _: &mut Tensor| {
+        record.lock().unwrap().push(push_staleness(key));
+        Ok(())
+    };
+    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    seen
 }
 
 /// Waits until a condition holds.

@@ -72,6 +72,12 @@ impl Halfway {
         });
         Self { proxies, init }
     }
+
+    /// Ends the connection to a server.
+    fn disconnect(&self, server: usize) {
+        *self.proxies[server].server.lock().unwrap() = None;
+        self.proxies[server].cut();
+    }
 }
 
 #[test]
@@ -84,8 +90,7 @@ fn a_key_whose_worker_dies_in_init_can_be_initialised() {
     assert!(store.keys().unwrap().is_empty() && store.snapshot().unwrap().is_empty());
     let error = store.init(std::slice::from_ref(&key), &[value(&[2.0; 10])]).unwrap_err();
     assert_eq!(error.code(), ErrorCode::KeyExists, "{error}");
-    *worker.proxies[0].server.lock().unwrap() = None;
-    worker.proxies[0].cut();
+    worker.disconnect(0);
     eventually("the worker is dead", || store.num_dead_node(4).unwrap() == 1);
     store.init(std::slice::from_ref(&key), &[value(&[2.0; 10])]).unwrap();
     assert_eq!(numbers(&store, key.as_str()), [2.0; 10]);
@@ -169,8 +174,7 @@ fn parts_of_a_worker_that_died_in_init_do_not_prevent_an_optimizer() {
     let key = key_of_first(&servers);
     let worker = Halfway::start(&servers, &key, SHORT);
     let store = connect(&servers);
-    *worker.proxies[0].server.lock().unwrap() = None;
-    worker.proxies[0].cut();
+    worker.disconnect(0);
     *worker.proxies[1].server.lock().unwrap() = Some(servers[1].address());
     eventually("the other server has its part", || servers[1].store().contains(&key).unwrap());
     let error = worker.init.join().unwrap().unwrap_err();
