@@ -242,7 +242,7 @@ KV_STEP(Lars, false, 0, learning_rate, weight_decay, eta, epsilon, rescale, clip
     w = new_w;
 }
 
-KV_NORMS(Lars) {
+KV_NORMS(Lars, 0) {
     norms[0] = w;
     norms[1] = k[rescale] * g;
 }
@@ -256,7 +256,7 @@ KV_STEP(LarsMomentum, false, 1, momentum, learning_rate, weight_decay, eta, epsi
     s[0] = new_s0;
 }
 
-KV_NORMS(LarsMomentum) {
+KV_NORMS(LarsMomentum, 0) {
     norms[0] = w;
     norms[1] = k[rescale] * g;
 }
@@ -274,7 +274,7 @@ KV_STEP(Lamb, false, 2, learning_rate, beta1, rest1, beta2, rest2, correction, e
     s[1] = new_s1;
 }
 
-KV_NORMS(Lamb) {
+KV_NORMS(Lamb, 2) {
     const A q = ::clip(k[rescale] * g, k[clip]);
     const A m = k[beta1] * s[0] + k[rest1] * q;
     const A v = k[beta2] * s[1] + k[rest2] * (q * q);

@@ -18,7 +18,7 @@ template <class T, class Step>
 KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &job,
                            const u64 *addends, u64 begin, u64 end) {
     typedef typename Arithmetic<T>::Number Number;
-    const u32 COUNT = Lanes<T>::COUNT, FIRST = IsHalf<T>::VALUE ? 1 : 0, ALL = Step::STATES + FIRST;
+    const u32 COUNT = Lanes<T>::COUNT, FIRST = IsHalf<T>::VALUE ? 1 : 0;
     const u64 weight_from =
         IsHalf<T>::VALUE && Step::HAS_WEIGHT ? job.states_from[0] : job.weight_from;
     Number scalars[Step::SCALARS];
@@ -30,19 +30,26 @@ KV_DEVICE void add_squares(double (&sums)[2][KV_NORM_COLUMNS], const UpdateJob &
             if (index >= end) continue;
             u32 count = end - index < COUNT ? (u32)(end - index) : COUNT;
             Some<T, COUNT> gradient;
-            load(gradient, addends[0], index, count, job.is_aligned);
-            add_gradients<1>(gradient, job, addends, index, count, job.is_aligned);
             Some<Number, COUNT> weight, states[KV_MAX_STATES];
-            if (Step::HAS_WEIGHT) load(weight, weight_from, index, count, job.is_aligned);
+            auto load_all = [&](u32 num, bool is_aligned) {
+                if (Step::HAS_WEIGHT) load(weight, weight_from, index, num, is_aligned);
 #pragma unroll
-            for (u32 n = FIRST; n < ALL; n++)
-                load(states[n], job.states_from[n], index, count, job.is_aligned);
+                for (u32 n = 0; n < Step::MEASURED_STATES; n++)
+                    load(states[n], job.states_from[FIRST + n], index, num, is_aligned);
+                load(gradient, addends[0], index, num, is_aligned);
+                add_gradients<1>(gradient, job, addends, index, num, is_aligned);
+            };
+            // One branch for all loads, so that they are issued together.
+            if (job.is_aligned && count == COUNT)
+                load_all(COUNT, true);
+            else
+                load_all(count, false);
 #pragma unroll
             for (u32 lane = 0; lane < COUNT; lane++) {
                 if (lane >= count) continue;
                 Number state[KV_MAX_STATES], norms[2];
 #pragma unroll
-                for (u32 n = FIRST; n < ALL; n++) state[n - FIRST] = states[n].lanes[lane];
+                for (u32 n = 0; n < Step::MEASURED_STATES; n++) state[n] = states[n].lanes[lane];
                 Number w = Step::HAS_WEIGHT ? (Number)weight.lanes[lane] : (Number)0;
                 Step::measure(scalars, w, state, widen(gradient.lanes[lane]), norms);
 #pragma unroll

@@ -3,7 +3,7 @@
 
 struct Gradient {
     enum : bool { HAS_WEIGHT = false };
-    enum : u32 { STATES = 0, SCALARS = 1 };
+    enum : u32 { MEASURED_STATES = 0, SCALARS = 1 };
     template <class A>
     static KV_DEVICE_MEMBER void measure(const A *, A, const A *, A g, A *norms) {
         norms[0] = g;

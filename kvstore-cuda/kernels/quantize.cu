@@ -47,8 +47,7 @@ struct TwoBits {
         return sum >= threshold ? 3 : sum <= -threshold ? 2 : 0;
     }
     template <class A> static KV_DEVICE_MEMBER A meaning(u32 code, A threshold) {
-        A unit = code == 3 ? (A)1 : code == 2 ? (A)-1 : (A)0;
-        return unit * threshold;
+        return code == 3 ? threshold : code == 2 ? -threshold : (A)0;
     }
 };
 

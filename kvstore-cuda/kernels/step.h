@@ -35,10 +35,11 @@ template <class A> KV_DEVICE A sign(A x) {
                                       [[maybe_unused]] u64 index)
 
 // Declares the norms that a formula needs before an update: for each element, two numbers whose
-// squares are summed.
-#define KV_NORMS(Name)                                                                             \
+// squares are summed. They depend on the first states.
+#define KV_NORMS(Name, num_states)                                                                 \
     struct Name##Norms : Name {                                                                    \
         enum : bool { HAS_WEIGHT = true };                                                         \
+        enum : u32 { MEASURED_STATES = num_states };                                               \
         template <class A>                                                                         \
         static KV_DEVICE_MEMBER void measure(const A *k, A w, const A *s, A g, A *norms);          \
     };                                                                                             \

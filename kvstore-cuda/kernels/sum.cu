@@ -2,6 +2,17 @@
 #include "dtypes.h"
 #include "fan.h"
 
+// How a type is summed: the number of addends that a thread loads before it adds the first of them,
+// and the number of blocks that run side by side. With few loads, a thread needs few registers: an
+// H200 sums two `f16` values at 1.03 of its copy rate, with four loads and four blocks at 0.90. To
+// round to `bf16` takes more registers than six blocks leave.
+template <class T> struct SumShape {
+    enum : u32 { AHEAD = 2, BLOCKS = 6 };
+};
+template <> struct SumShape<bf16> {
+    enum : u32 { AHEAD = KV_AHEAD, BLOCKS = 4 };
+};
+
 // The sums of the elements of a vector.
 template <class T> struct Sums {
     typedef typename Arithmetic<T>::Number Number;
@@ -55,7 +66,7 @@ template <class T> struct Sum {
 
     static KV_DEVICE_MEMBER void vector(const FanJob &job, const u64 *addends, u64 index) {
         Sums<T> sums;
-        fold<Vector<T>, KV_AHEAD>(
+        fold<Vector<T>, SumShape<T>::AHEAD>(
             0, job.num_others,
             [&](Vector<T> &x, u32 n) { load_16(x.words, (const T *)addends[n] + index); },
             [&](const Vector<T> &x, bool is_first) {
@@ -71,7 +82,7 @@ template <class T> struct Sum {
 };
 
 #define KV_SUM(name, T, ...)                                                                       \
-    KV_KERNEL(kv_sum_##name, BatchArgs<FanJob>, 4) { fan<T, Sum<T>>(args); }
+    KV_KERNEL(kv_sum_##name, BatchArgs<FanJob>, SumShape<T>::BLOCKS) { fan<T, Sum<T>>(args); }
 
 KV_FLOATS(KV_SUM)
 KV_WORDS(KV_SUM)

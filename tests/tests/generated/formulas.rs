@@ -184,7 +184,10 @@ impl Sources {
         let mut body = Body::new(scalars, self.own.get(name));
         let measure = function(self.norms.get(name), "measure");
         let text = body.function(measure, &["w", "s", "g"], Body::norms);
-        format!("{step}\nKV_NORMS({name}) {{\n{text}}}\n")
+        // The kernels load only the states that the norms depend on.
+        let num_measured = (0..*num_states).rev().find(|n| text.contains(&format!(" s[{n}]")));
+        let num_measured = num_measured.map_or(0, |last| last + 1);
+        format!("{step}\nKV_NORMS({name}, {num_measured}) {{\n{text}}}\n")
     }
 }
 
