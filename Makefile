@@ -105,6 +105,7 @@ nightly: test-setup ## runs the long tests: a bare Debian, Miri, 20,000 random p
 	$(MAKE) miri
 	PROPTEST_CASES=1000 cargo test -p kvstore-dist --test store_jobs
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test random_programs
+	PROPTEST_CASES=1000 cargo test -p kvstore-net --test rules --test sharded --test suites
 	KVSTORE_SIMULATION_SCHEDULES=20000 cargo test -p kvstore-net --lib simulation
 	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 KVSTORE_TEST_PROCESSES=20 \
 		KVSTORE_TEST_ALLOCATIONS=1 $(MAKE) test

@@ -1,5 +1,6 @@
 //! `kvstore serve`.
 
+use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,11 +36,17 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         flag::register(signal, Arc::clone(&is_second)).map_err(failed)?;
     }
     let server = Server::start(backends(), &options)?;
-    println!("listening on {}", server.address());
+    report(&format!("listening on {}", server.address()));
     signals.forever().next();
-    println!("ending: completing the calls that run");
+    report("ending: completing the calls that run");
     server.shut_down();
     Ok(())
+}
+
+/// Prints a line. If that fails, because the reader has gone or the disk is full, the server
+/// continues.
+fn report(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// # Errors

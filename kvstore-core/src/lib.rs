@@ -45,7 +45,9 @@ mod types;
 pub use backend::registry::{Availability, Backends, BackendsBuilder};
 pub use backend::storage;
 pub use backend::{Backend, Check, DeviceInterop, DeviceMemory, ForeignMemory, Queue};
-pub use checkpoint::{Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates, PartList};
+pub use checkpoint::{
+    Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates, PartList, SnapshotPieces,
+};
 pub use compression::Compression;
 pub use cpu::CpuBackend;
 pub use half::{bf16, f16};

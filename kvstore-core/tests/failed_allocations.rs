@@ -354,6 +354,7 @@ fn checkpoint_cases() -> Vec<Case> {
     let bytes = |store: &LocalStore| store.snapshot().unwrap().to_bytes().unwrap();
     vec![
         case("Snapshot::to_bytes", trained, |store| store.snapshot()?.to_bytes()),
+        case("Snapshot::to_pieces", trained, |store| store.snapshot()?.to_pieces()),
         case("Snapshot::to_bytes of rows", || store(rows()), |store| store.snapshot()?.to_bytes()),
         case("Snapshot::write", trained, |store| {
             let folder = tempfile::tempdir().unwrap();

@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     /// The client repeats a call in doubt as another incarnation, for example after a restart of
     /// the server.
     RepeatElsewhere,
+    /// Leases never end.
+    KeepLease,
     /// The clock of a member advances twice for a push.
     AdvanceTwice,
     /// Bounded pulls do not wait.
@@ -51,7 +53,7 @@ thread_local! {
 
 impl Fault {
     /// The faults that one server or its clients can have, each with the first seed that finds it.
-    pub(crate) const OF_ONE_SERVER: [(Self, u64); 12] = [
+    pub(crate) const OF_ONE_SERVER: [(Self, u64); 13] = [
         (Self::SkipFence, 78),
         (Self::HoldName, 4232),
         (Self::ReturnName, 62),
@@ -61,6 +63,7 @@ impl Fault {
         (Self::ConfirmEarly, 10),
         (Self::ReuseNumber, 247),
         (Self::RepeatElsewhere, 83),
+        (Self::KeepLease, 0),
         (Self::AdvanceTwice, 0),
         (Self::IgnoreStaleness, 6),
         (Self::CountDead, 77),

@@ -7,7 +7,7 @@
 )]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use kvstore_net::rules::placement::{home, rows_of};
@@ -167,18 +167,65 @@ proptest! {
 
     /// Confirmed outcomes are forgotten, all others are kept.
     #[test]
-    fn confirmed_calls_take_no_memory(last in 1..50u64, below in 1..60u64) {
+    fn confirmed_calls_take_no_memory(
+        last in 1..50u64,
+        below in 1..60u64,
+        except in prop::collection::btree_set(1..60u64, 0..5),
+    ) {
         let mut calls = Calls::new(64);
         for sequence in 1..=last {
             prop_assert_eq!(calls.begin(sequence, true), Begun::New);
             calls.finish(sequence, ());
         }
-        calls.confirm(below);
-        prop_assert_eq!(calls.len() as u64, (last + 1).saturating_sub(below).min(last));
+        calls.confirm(below, &Vec::from_iter(except.clone()));
+        let is_answered = |sequence: &u64| *sequence < below && !except.contains(sequence);
+        let num_kept = (1..=last).filter(|sequence| !is_answered(sequence)).count();
+        prop_assert_eq!(calls.len(), num_kept);
         for sequence in 1..=last {
-            let expected = if sequence < below { Begun::Answered } else { Begun::Done(()) };
+            let answered = is_answered(&sequence);
+            let expected = if answered { Begun::Answered } else { Begun::Done(()) };
             prop_assert_eq!(calls.begin(sequence, true), expected);
         }
+    }
+
+    /// A member answers its calls in any order, and what it says about them arrives in any order.
+    /// A call whose reply the member does not have is never taken for an answered one, and one that
+    /// the server knows to be answered never becomes a new one.
+    #[test]
+    fn confirmations_arrive_in_any_order(
+        answers in prop::collection::vec(0..8usize, 1..30),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 30),
+    ) {
+        let (mut next, mut open, mut messages) = (1, Vec::new(), Vec::new());
+        for answer in answers {
+            open.push(next);
+            next += 1;
+            messages.push((next, open.clone()));
+            if answer < open.len() {
+                open.remove(answer);
+                messages.push((next, open.clone()));
+            }
+        }
+        let mut calls = Calls::new(64);
+        for sequence in 1..next {
+            prop_assert_eq!(calls.begin(sequence, true), Begun::New);
+            calls.finish(sequence, ());
+        }
+        let mut known = BTreeSet::new();
+        for index in order {
+            let (below, except) = index.get(&messages);
+            calls.confirm(*below, except);
+            for sequence in 1..next {
+                let is_answered = calls.begin(sequence, true) == Begun::Answered;
+                prop_assert!(!is_answered || !open.contains(&sequence));
+                prop_assert!(is_answered || !known.contains(&sequence));
+                if is_answered {
+                    known.insert(sequence);
+                }
+            }
+        }
+        calls.confirm(next, &open);
+        prop_assert_eq!(calls.len(), open.len());
     }
 
     /// A pull waits exactly while a live worker is more than `staleness` pushes behind, and the
@@ -243,13 +290,26 @@ proptest! {
 }
 
 #[test]
+fn a_dead_member_is_forgotten_although_others_are_busy() {
+    let mut members = Members::new(LEASE, 0);
+    let hour = Duration::from_secs(3600);
+    members.join(Duration::ZERO, "a", 1, Role::Worker).unwrap();
+    let busy = members.join(LEASE, "b", 2, Role::Worker).unwrap();
+    for now in [LEASE, 2 * hour] {
+        let _ = members.renew(now, "b", busy.incarnation);
+        let _ = members.join(now, "c", 3, Role::Worker);
+    }
+    assert_eq!(members.end_leases(2 * hour), ["a"]);
+}
+
+#[test]
 fn a_call_is_refused_while_too_many_are_unconfirmed() {
     let mut calls = Calls::new(2);
     assert_eq!(calls.begin(1, true), Begun::New);
     assert_eq!(calls.begin(2, true), Begun::New);
     assert_eq!(calls.begin(3, true), Begun::TooMany);
     calls.finish(1, ());
-    calls.confirm(2);
+    calls.confirm(2, &[]);
     assert_eq!(calls.begin(3, true), Begun::New);
     assert!(!calls.is_empty());
 }
@@ -319,7 +379,9 @@ fn a_replaced_process_is_refused_after_the_later_one_has_left() {
     let joined = members.join(Duration::ZERO, "a", 2, Role::Worker).unwrap();
     assert!(members.leave("a", joined.incarnation));
     members.end_leases(Duration::from_secs(1));
-    assert!(members.join(Duration::from_secs(3601), "a", 1, Role::Worker).unwrap().is_new);
+    let later = Duration::from_secs(3601);
+    members.end_leases(later);
+    assert!(members.join(later, "a", 1, Role::Worker).unwrap().is_new);
 }
 
 #[test]

@@ -165,6 +165,11 @@ fn every_dtype_shape_and_key_survives_a_round_trip() {
     assert!(snapshot.is_identical(&store.snapshot().unwrap()).unwrap());
     assert_eq!(snapshot.store_name(), "local");
     assert_eq!(snapshot.to_bytes().unwrap(), std::fs::read(&path).unwrap());
+    let pieces = snapshot.to_pieces().unwrap();
+    let mut joined = pieces.header;
+    pieces.tensors.iter().for_each(|tensor| joined.extend(tensor.to_bytes().unwrap()));
+    joined.extend(pieces.checksum);
+    assert!(joined == snapshot.to_bytes().unwrap());
 }
 
 #[test]

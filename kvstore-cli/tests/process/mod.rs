@@ -14,14 +14,14 @@ pub(crate) const KVSTORE: &str = env!("CARGO_BIN_EXE_kvstore");
 /// A process and the lines that it prints.
 pub(crate) struct Process {
     pub(crate) child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        Self { child, lines: Some(lines) }
     }
 
     /// Starts a server, and returns it with its address.
@@ -33,8 +33,14 @@ impl Process {
 
     /// Waits for a line that begins with a text, and returns the rest of the line.
     pub(crate) fn rest_of_line(&mut self, start: &str) -> String {
-        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        let mut lines = self.lines.iter_mut().flatten().map_while(Result::ok);
         lines.find_map(|line| line.strip_prefix(start).map(str::to_owned)).expect(start)
+    }
+
+    /// Closes the pipe from the process, so that it cannot print any more.
+    #[allow(dead_code, reason = "some tests use it")]
+    pub(crate) fn stop_reading(&mut self) {
+        self.lines = None;
     }
 
     #[allow(dead_code, reason = "some tests use it")]
@@ -45,7 +51,7 @@ impl Process {
     /// Returns the rest of each line that starts with `start`, until the process ends.
     #[allow(dead_code, reason = "some tests use it")]
     pub(crate) fn rest_of_lines(&mut self, start: &str) -> Vec<String> {
-        let lines = self.lines.by_ref().map_while(Result::ok);
+        let lines = self.lines.iter_mut().flatten().map_while(Result::ok);
         lines.filter_map(|line| line.strip_prefix(start).map(str::to_owned)).collect()
     }
 }

@@ -33,3 +33,4 @@ pub use background::{Checkpoint, CheckpointProgress};
 pub use parts::PartList;
 pub use pending::Checkpoints;
 pub use read::OptimizerStates;
+pub use write::SnapshotPieces;

@@ -56,6 +56,18 @@ impl Snapshot {
         CheckpointFile::of_store(self)?.to_bytes()
     }
 
+    /// Returns the pieces of the file that [`Snapshot::write`] writes. They share the memory of the
+    /// values.
+    ///
+    /// # Errors
+    /// - The errors of [`Snapshot::to_bytes`].
+    pub fn to_pieces(&self) -> Result<SnapshotPieces> {
+        let file = CheckpointFile::of_store(self)?;
+        let checksum = file.write_to(&mut io::sink(), &AtomicU64::new(0));
+        let checksum = checksum.map_err(|error| Error::Internal(format!("a checksum: {error}")))?;
+        Ok(SnapshotPieces { header: file.header, tensors: file.tensors, checksum })
+    }
+
     /// Writes the optimizer states. With `dump`, reading them with
     /// [`OptimizerStates::read`](super::OptimizerStates::read) also returns the optimizer.
     ///
@@ -75,6 +87,17 @@ impl Snapshot {
     pub fn optimizer_states_to_bytes(&self, dump: bool) -> Result<Vec<u8>> {
         CheckpointFile::of_states(self, dump)?.to_bytes()
     }
+}
+
+/// The pieces of a checkpoint in the order of its file: header, elements of the tensors, checksum.
+#[derive(Clone, Debug)]
+pub struct SnapshotPieces {
+    /// The length of the header, and the header.
+    pub header: Vec<u8>,
+    /// The tensors, whose elements follow each other.
+    pub tensors: Vec<Tensor>,
+    /// The checksum of all bytes before it.
+    pub checksum: [u8; CHECKSUM_BYTES],
 }
 
 /// A checkpoint that is ready to be written. Writing it computes the checksum.
@@ -156,7 +179,7 @@ impl CheckpointFile {
 
     /// Writes the file, and adds the number of bytes to `written` on the way.
     pub(super) fn write(&self, place: Replacement, written: &AtomicU64) -> Result<()> {
-        place.write(|file| self.write_to(file, written))
+        place.write(|file| self.write_to(file, written).map(drop))
     }
 
     fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -167,14 +190,20 @@ impl CheckpointFile {
         Ok(bytes)
     }
 
-    fn write_to(&self, file: &mut dyn Write, written: &AtomicU64) -> io::Result<()> {
+    /// Returns the checksum at the end of the file.
+    fn write_to(
+        &self,
+        file: &mut dyn Write,
+        written: &AtomicU64,
+    ) -> io::Result<[u8; CHECKSUM_BYTES]> {
         let mut out = Output { file, checksum: Hasher::new(), written };
         out.write_all(&self.header)?;
         for tensor in &self.tensors {
             write_elements(&mut out, tensor)?;
         }
-        let checksum = out.checksum.clone().finalize();
-        out.write_all(&checksum.to_le_bytes())
+        let checksum = out.checksum.clone().finalize().to_le_bytes();
+        out.write_all(&checksum)?;
+        Ok(checksum)
     }
 }
 

@@ -133,6 +133,15 @@ pub enum Error {
         /// The error of the library.
         source: BoxError,
     },
+    /// A server could not make its part of a call, for example because it has no memory. The error
+    /// has the code of its source.
+    #[error("server `{server}`: {source}")]
+    Server {
+        /// The address of the server.
+        server: String,
+        /// The error on the server.
+        source: Box<Error>,
+    },
     /// The object has been closed.
     #[error("{what} is closed")]
     Closed {
@@ -212,6 +221,7 @@ impl Error {
             Self::Io { .. } => ErrorCode::Io,
             Self::Corrupt { .. } => ErrorCode::Corrupt,
             Self::Timeout(_) => ErrorCode::Timeout,
+            Self::Server { source, .. } => source.code(),
             Self::Backend { .. } | Self::Transport { .. } => ErrorCode::Backend,
             Self::Closed { .. } => ErrorCode::Closed,
             Self::Poisoned { .. } => ErrorCode::Poisoned,
@@ -227,6 +237,7 @@ impl Error {
             | Self::Updater { key, .. }
             | Self::Poisoned { key } => Some(key),
             Self::SpecMismatch { key, .. } => key.as_ref(),
+            Self::Server { source, .. } => source.key(),
             _ => None,
         }
     }
@@ -236,6 +247,7 @@ impl Error {
         match self {
             Self::SpecMismatch { expected, .. } => Some(expected.to_string()),
             Self::LengthMismatch { expected, .. } => Some(expected.to_string()),
+            Self::Server { source, .. } => source.expected(),
             _ => None,
         }
     }
@@ -245,6 +257,7 @@ impl Error {
         match self {
             Self::SpecMismatch { found, .. } => Some(found.to_string()),
             Self::LengthMismatch { found, .. } => Some(found.to_string()),
+            Self::Server { source, .. } => source.found(),
             _ => None,
         }
     }
@@ -301,6 +314,9 @@ impl Error {
             },
             Self::Transport { operation, source } => {
                 Self::Transport { operation: operation.clone(), source: chain(&**source).into() }
+            }
+            Self::Server { server, source } => {
+                Self::Server { server: server.clone(), source: Box::new(source.duplicate()) }
             }
             Self::Closed { what } => Self::Closed { what: what.clone() },
             Self::Poisoned { key } => Self::Poisoned { key: key.clone() },

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kvstore_core::{Backends, Description, Error, Result, Value};
@@ -22,10 +22,14 @@ use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::rules::Backoff;
 use crate::server::{FRAME, KEEP_ALIVE, WINDOW};
-use crate::wire::{Elements, Incoming, Receiver, error_of, parse_spec};
+use crate::wire::{Elements, parse_spec};
 
 /// A function that is called with the members when they change.
 pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
+
+/// How long an attempt to connect may take. The next one follows after a pause of up to a second,
+/// so that a client continues soon after its network.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// How much longer than the server the client waits, so that the server's report of a timeout,
 /// which says for whom it waits, arrives first.
@@ -42,6 +46,8 @@ pub(crate) struct Connection {
     pulled: PulledVersions,
     /// The barriers that this member has passed.
     barriers: Mutex<Barriers>,
+    /// The run of the server whose group this process joined.
+    first_run: OnceLock<u64>,
     /// Ends the membership when it is dropped or a message is sent.
     end: mpsc::Sender<()>,
     jitter: AtomicU64,
@@ -68,9 +74,9 @@ impl Unanswered {
         sequence
     }
 
-    /// All calls below this number have been answered.
-    fn answered_below(&self) -> u64 {
-        self.open.first().copied().unwrap_or(self.next)
+    /// All calls below the number have been answered, except these.
+    fn answered(&self) -> (u64, Vec<u64>) {
+        (self.next, self.open.iter().copied().collect())
     }
 }
 
@@ -185,10 +191,12 @@ impl Connection {
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
             pulled: PulledVersions::default(),
             barriers: Mutex::default(),
+            first_run: OnceLock::new(),
             end,
         });
         let deadline = connection.deadline();
-        connection.joined(deadline).await?;
+        let joined = connection.joined(deadline).await?;
+        let _ = connection.first_run.set(joined.server_run);
         Ok(connection)
     }
 
@@ -203,6 +211,12 @@ impl Connection {
             Session::Joined(joined) => Some(joined.clone()),
             _ => None,
         }
+    }
+
+    /// Returns whether the server has been restarted since this process joined its group.
+    pub(super) fn is_restarted(&self) -> bool {
+        let now = self.membership().map(|joined| joined.server_run);
+        now.is_some_and(|now| self.first_run.get().is_some_and(|first| *first != now))
     }
 
     /// Returns whether the connection is lost.
@@ -265,6 +279,29 @@ impl Connection {
         })?;
         self.members.lock().unwrap_or_else(PoisonError::into_inner).on_change = Some(sender);
         Ok(())
+    }
+
+    /// Returns a sender whose messages end the membership. It does not keep this process a member.
+    pub(super) fn leaver(&self) -> mpsc::WeakSender<()> {
+        self.end.downgrade()
+    }
+
+    /// Ends the memberships at the other servers if this server refuses this process, because
+    /// another process has its name. Then that process can join there too.
+    pub(super) fn refused(
+        &self,
+        others: Vec<mpsc::WeakSender<()>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let mut session = self.session.clone();
+        async move {
+            let ended =
+                session.wait_for(|session| matches!(session, Session::Refused(..) | Session::Left));
+            if ended.await.is_ok_and(|ended| matches!(*ended, Session::Refused(..))) {
+                for end in others.iter().filter_map(mpsc::WeakSender::upgrade) {
+                    let _ = end.try_send(());
+                }
+            }
+        }
     }
 
     /// Ends the membership.
@@ -343,7 +380,10 @@ impl Connection {
         let deadline = self.deadline();
         let mut backoff = Backoff::new(deadline);
         loop {
-            let joined = self.joined(deadline).await.map_err(Unmade)?;
+            let joined = self.joined(deadline).await.map_err(|error| match error {
+                Error::Timeout(text) => Unmade(Error::Timeout(format!("{}: {text}", call.what))),
+                error => Unmade(error),
+            })?;
             #[cfg(test)]
             if Fault::RepeatElsewhere.is_planted() {
                 *in_doubt = None;
@@ -413,11 +453,13 @@ impl Connection {
             round = Some(barrier.round);
         }
         self.pulled.add_to(&mut verb, joined.incarnation);
+        let (answered_below, unanswered) = self.calls().answered();
         let request = proto::Request {
             member: self.target.name.clone(),
             incarnation: joined.incarnation,
             sequence,
-            answered_below: self.calls().answered_below(),
+            answered_below,
+            unanswered,
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1),
             verb: Some(verb),
         };
@@ -426,7 +468,7 @@ impl Connection {
             let (request, data) = (request.take(), elements.next_chunk());
             (request.is_some() || !data.is_empty()).then_some(proto::RequestFrame { request, data })
         });
-        let answered = self.streams.call(backends, frames);
+        let answered = self.streams.call((backends, &self.target.server), frames);
         // The server also has this time, so its own report of a timeout usually arrives.
         let answered = tokio::time::timeout(left.saturating_add(GRACE), answered).await;
         match answered {
@@ -450,7 +492,7 @@ impl Connection {
                     status.message()
                 ))),
                 _ if has_not_connected(&status) => Attempt::NotMade(status),
-                Code::InvalidArgument => Attempt::Failed(Error::Transport {
+                Code::InvalidArgument | Code::OutOfRange => Attempt::Failed(Error::Transport {
                     operation: call.what.clone(),
                     source: status.message().to_owned().into(),
                 }),
@@ -476,7 +518,7 @@ pub(crate) fn endpoint(target: &Target) -> Result<Endpoint> {
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
-        .connect_timeout(target.timeout))
+        .connect_timeout(target.timeout.min(CONNECT)))
 }
 
 /// Returns a random number as a fraction from 0 to 1.
@@ -510,47 +552,4 @@ fn has_not_connected(status: &Status) -> bool {
         source = error.source();
     }
     false
-}
-
-/// Receives the reply to a call. The inner error is one of the store or of this machine.
-pub(super) async fn receive(
-    backends: &Backends,
-    replies: &mut Incoming<proto::ReplyFrame>,
-) -> Result<Result<Answer>, Status> {
-    let ended = || Status::unavailable("the reply ended early");
-    let first = replies.message().await?.ok_or_else(ended)?;
-    let mut reply = first.reply.ok_or_else(|| Status::internal("a reply without its head"))?;
-    if let Some(failure) = reply.failure.take_if(|failure| !failure.out_of_date) {
-        return Ok(Err(error_of(failure)));
-    }
-    // A file is not a value: its length is known, but not its contents.
-    if let Some(blob) = &reply.blob {
-        let num_bytes = usize::try_from(blob.num_bytes).unwrap_or(usize::MAX);
-        let mut bytes = Vec::from(first.data);
-        while bytes.len() < num_bytes {
-            let frame = replies.message().await?.ok_or_else(ended)?;
-            if let Err(error) = kvstore_core::fallible::extend(&mut bytes, &frame.data) {
-                return Ok(Err(error));
-            }
-        }
-        return Ok(Ok(Answer { reply, bytes, ..Answer::default() }));
-    }
-    if !reply.has_elements {
-        return Ok(Ok(Answer { reply, ..Answer::default() }));
-    }
-    let mut receiver = match Receiver::new(backends, &reply.values, None) {
-        Ok(receiver) => receiver,
-        Err(error) => return Ok(Err(error)),
-    };
-    let mut data = first.data;
-    loop {
-        if let Err(error) = receiver.take(&data) {
-            return Ok(Err(error));
-        }
-        if !receiver.is_waiting() {
-            let values = receiver.finish();
-            return Ok(values.map(|values| Answer { reply, values, ..Answer::default() }));
-        }
-        data = replies.message().await?.ok_or_else(ended)?.data;
-    }
 }

@@ -28,6 +28,11 @@ impl Driver {
         Ok(Self::Threads(if count > 1 { runtime::parallel() } else { runtime::single() }?))
     }
 
+    /// Runs a future in the background.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+        self.wait(async move { drop(tokio::spawn(future)) })
+    }
+
     /// Runs a future and waits for its result. The future may spawn tasks.
     pub(crate) fn wait<T: Send + 'static>(
         &self,

@@ -79,6 +79,7 @@ impl WorkerGroup for NetStore {
     }
 
     fn checkpoint_on_servers(&self, name: &str) -> Result<()> {
+        self.servers.reject_inside_updater("checkpoint_on_servers")?;
         let reserved = Verb::Reserve(proto::Reserve { count: 1 });
         let number = self.read(reserved, "checkpoint")?.reply.first_layout;
         let call = |server: usize, parts: String| {

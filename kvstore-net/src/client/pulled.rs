@@ -44,7 +44,8 @@ impl PulledVersions {
         let mut pulled = self.of(incarnation);
         for value in values {
             match pulled.by_key.get_mut(&value.key) {
-                Some(version) => *version = value.version,
+                // Two pulls of different threads may finish in another order than they began.
+                Some(version) => *version = value.version.max(*version),
                 None => drop(pulled.by_key.insert(value.key.clone(), value.version)),
             }
         }

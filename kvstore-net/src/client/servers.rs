@@ -70,6 +70,13 @@ impl Servers {
             // One after the other, so that two processes with one name meet at the first server.
             all.push(driver.wait(open(target))??);
         }
+        if all.len() > 1 {
+            for (index, connection) in all.iter().enumerate() {
+                let others = all.iter().enumerate().filter(|(other, _)| *other != index);
+                let others = others.map(|(_, other)| other.leaver()).collect();
+                driver.spawn(connection.refused(others))?;
+            }
+        }
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
         let first = all.first().cloned().ok_or_else(none)?;
         let joined = first.membership().and_then(|joined| joined.compression);
@@ -103,6 +110,12 @@ impl Servers {
     /// Returns the number of servers whose connection is lost.
     pub(super) fn num_lost(&self) -> usize {
         self.all.iter().filter(|connection| connection.is_lost()).count()
+    }
+
+    /// Returns the servers that have been restarted since this process joined their groups.
+    pub(super) fn restarted(&self) -> Vec<&str> {
+        let restarted = self.all.iter().filter(|connection| connection.is_restarted());
+        restarted.map(|connection| connection.server()).collect()
     }
 
     /// Runs a future and waits for its result.

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kvstore_core::{Backends, Result};
+use kvstore_core::{Backends, Result, fallible};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
@@ -17,9 +17,9 @@ use tonic::codegen::http::{HeaderValue, Method, Request, StatusCode, Uri};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::connection::{Answer, receive};
+use super::connection::Answer;
 use crate::proto;
-use crate::wire::{CALL, Incoming, Outgoing};
+use crate::wire::{CALL, Incoming, Outgoing, Receiver, error_of};
 
 /// The most streams that are kept open without a call.
 const MOST_IDLE: usize = 16;
@@ -89,7 +89,7 @@ impl Streams {
     /// error is one of the store or of this machine.
     pub(super) async fn call(
         &self,
-        backends: &Backends,
+        (backends, server): (&Backends, &str),
         mut frames: impl Iterator<Item = proto::RequestFrame>,
     ) -> Result<Result<Answer>, Status> {
         let num_running = |streams: &&ChannelStreams| streams.num_running.load(Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Streams {
             Some(stream) => stream,
             None => streams.open(frames.next()).await?,
         };
-        let (has_sent, answer) = stream.exchange(backends, frames).await?;
+        let (has_sent, answer) = stream.exchange((backends, server), frames).await?;
         // After an error, the rest of a request or reply may still be on the way.
         if has_sent && answer.is_ok() {
             let mut idle = streams.idle();
@@ -140,7 +140,7 @@ impl CallStream {
     /// Sends frames and receives a reply. Also returns whether all frames have been sent.
     async fn exchange(
         &mut self,
-        backends: &Backends,
+        (backends, server): (&Backends, &str),
         frames: impl Iterator<Item = proto::RequestFrame>,
     ) -> Result<(bool, Result<Answer>), Status> {
         let CallStream { requests, replies } = self;
@@ -152,7 +152,7 @@ impl CallStream {
                 }
             }
         };
-        let receive = receive(backends, replies);
+        let receive = receive(backends, server, replies);
         tokio::pin!(send, receive);
         let mut has_sent = false;
         loop {
@@ -163,5 +163,49 @@ impl CallStream {
                 answer = &mut receive => return Ok((has_sent, answer?)),
             }
         }
+    }
+}
+
+/// Receives the reply to a call. The inner error is one of the store or of this machine.
+async fn receive(
+    backends: &Backends,
+    server: &str,
+    replies: &mut Incoming<proto::ReplyFrame>,
+) -> Result<Result<Answer>, Status> {
+    let ended = || Status::unavailable("the reply ended early");
+    let first = replies.message().await?.ok_or_else(ended)?;
+    let mut reply = first.reply.ok_or_else(|| Status::internal("a reply without its head"))?;
+    if let Some(failure) = reply.failure.take_if(|failure| !failure.out_of_date) {
+        return Ok(Err(error_of(failure, server)));
+    }
+    // A file is not a value: its length is known, but not its contents.
+    if let Some(blob) = &reply.blob {
+        let num_bytes = usize::try_from(blob.num_bytes).unwrap_or(usize::MAX);
+        let mut bytes = Vec::from(first.data);
+        while bytes.len() < num_bytes {
+            let frame = replies.message().await?.ok_or_else(ended)?;
+            if let Err(error) = fallible::extend(&mut bytes, &frame.data) {
+                return Ok(Err(error));
+            }
+        }
+        return Ok(Ok(Answer { reply, bytes, ..Answer::default() }));
+    }
+    if !reply.has_elements {
+        return Ok(Ok(Answer { reply, ..Answer::default() }));
+    }
+    let mut receiver = match Receiver::new(backends, &reply.values, None) {
+        Ok(receiver) => receiver,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut data = first.data;
+    loop {
+        if let Err(error) = receiver.take(&data) {
+            return Ok(Err(error));
+        }
+        if !receiver.is_waiting() {
+            let values = receiver.finish();
+            return Ok(values.map(|values| Answer { reply, values, ..Answer::default() }));
+        }
+        data = replies.message().await?.ok_or_else(ended)?.data;
     }
 }

@@ -1,6 +1,6 @@
 //! [`Calls`]: recognises repeated calls of a member, so that each takes effect once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What to do with a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,22 +25,47 @@ pub enum Begun<T> {
 /// is kept until the member confirms the reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Calls<T> {
-    answered_below: u64,
+    answered: AnsweredCalls,
     /// The outcomes of the other calls, or `None` for a call that is running.
     outcomes: BTreeMap<u64, Option<T>>,
     most: usize,
 }
 
+/// The calls whose replies a member has: all below a number, with some exceptions, for example a
+/// call that waits at a barrier.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AnsweredCalls {
+    below: u64,
+    except: BTreeSet<u64>,
+}
+
+impl AnsweredCalls {
+    fn contains(&self, sequence: u64) -> bool {
+        sequence < self.below && !self.except.contains(&sequence)
+    }
+
+    /// Adds what a message says. Messages may arrive in another order than they were sent.
+    fn add(&mut self, below: u64, except: &[u64]) {
+        if below > self.below {
+            // The member sent this message after all those that have arrived.
+            *self = Self { below, except: except.iter().copied().collect() };
+        } else if below == self.below {
+            self.except.retain(|sequence| except.contains(sequence));
+        }
+    }
+}
+
 impl<T: Clone> Calls<T> {
     /// Returns the calls of a new incarnation, which may have up to `most` unconfirmed calls.
     pub fn new(most: usize) -> Self {
-        Self { answered_below: 1, outcomes: BTreeMap::new(), most }
+        let answered = AnsweredCalls { below: 1, except: BTreeSet::new() };
+        Self { answered, outcomes: BTreeMap::new(), most }
     }
 
     /// Begins call number `sequence`, which is at least 1. `accepts` states whether new calls are
     /// accepted.
     pub fn begin(&mut self, sequence: u64, accepts: bool) -> Begun<T> {
-        if sequence < self.answered_below {
+        if self.answered.contains(sequence) {
             return Begun::Answered;
         }
         #[cfg(test)]
@@ -70,14 +95,13 @@ impl<T: Clone> Calls<T> {
         }
     }
 
-    /// Records that the member has the replies of all calls below this number.
-    pub fn confirm(&mut self, answered_below: u64) {
-        if answered_below > self.answered_below {
-            self.answered_below = answered_below;
-            // A running call stays, because its thread will record its outcome.
-            self.outcomes
-                .retain(|sequence, outcome| *sequence >= answered_below || outcome.is_none());
-        }
+    /// Records that the member has the replies of all calls below this number, except these.
+    pub fn confirm(&mut self, below: u64, except: &[u64]) {
+        self.answered.add(below, except);
+        // A running call stays, because its thread will record its outcome.
+        let answered = &self.answered;
+        self.outcomes
+            .retain(|sequence, outcome| outcome.is_none() || !answered.contains(*sequence));
     }
 
     /// Returns the number of calls that are running or unconfirmed.

@@ -124,7 +124,7 @@ impl Members {
         process: u64,
         role: Role,
     ) -> Result<Joined, Refusal> {
-        self.end_leases(now);
+        self.expire(now);
         self.last_number += 1;
         let number = self.last_number;
         let lease = Presence::Lease(now.saturating_add(self.lease));
@@ -177,7 +177,7 @@ impl Members {
     /// # Errors
     /// - [`Refusal::Fenced`] if it does not.
     pub fn renew(&mut self, now: Duration, name: &str, incarnation: u64) -> Result<bool, Refusal> {
-        self.end_leases(now);
+        self.expire(now);
         let lease = Presence::Lease(now.saturating_add(self.lease));
         let member = self.current(name, incarnation).ok_or(Refusal::Fenced)?;
         let was_dead = !member.is_live();
@@ -220,23 +220,33 @@ impl Members {
         self.known.get_mut(name).filter(is_current)
     }
 
+    /// Ends the leases that are over.
+    fn expire(&mut self, now: Duration) {
+        #[cfg(test)]
+        if crate::faults::Fault::KeepLease.is_planted() {
+            return;
+        }
+        for member in self.known.values_mut() {
+            if let Presence::Lease(end) = member.presence
+                && end <= now
+            {
+                member.presence = Presence::Dead(now);
+                self.num_changes += 1;
+            }
+        }
+    }
+
     /// Ends the leases that are over, and forgets members that have been dead for an hour, and the
     /// replaced processes of names that have been unused for an hour. Returns the names of the
     /// forgotten members.
     pub fn end_leases(&mut self, now: Duration) -> Vec<String> {
-        let mut forgotten = Vec::new();
-        for (name, member) in &mut self.known {
-            match member.presence {
-                Presence::Lease(end) if end <= now => {
-                    member.presence = Presence::Dead(now);
-                    self.num_changes += 1;
-                }
-                Presence::Dead(since) if since.saturating_add(MEMORY) <= now => {
-                    forgotten.push(name.clone());
-                }
-                Presence::Lease(_) | Presence::Dead(_) => {}
-            }
-        }
+        self.expire(now);
+        let is_forgotten = |member: &Member| match member.presence {
+            Presence::Dead(since) => since.saturating_add(MEMORY) <= now,
+            Presence::Lease(_) => false,
+        };
+        let dead = self.known.iter().filter(|(_, member)| is_forgotten(member));
+        let forgotten: Vec<String> = dead.map(|(name, _)| name.clone()).collect();
         for name in &forgotten {
             self.known.remove(name);
         }

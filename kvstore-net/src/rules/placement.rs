@@ -4,6 +4,10 @@ use std::ops::Range;
 
 use kvstore_core::key::stable_hash;
 
+/// The layout of a key whose value is being replaced. No layout that a server reserves is as small,
+/// and servers reject calls with it.
+pub(crate) const NO_LAYOUT: u64 = 0;
+
 /// Returns the index of the server that has a key or keeps its layout: its home.
 ///
 /// This is rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit

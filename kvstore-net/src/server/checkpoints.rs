@@ -11,8 +11,7 @@ use kvstore_core::{Error, PartList, Result, Snapshot};
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     root: Option<PathBuf>,
-    /// The numbers of the files that this server has written to each folder. It never removes
-    /// others.
+    /// The numbers of the files that this run of the server has written to each folder.
     written: Mutex<BTreeMap<PathBuf, BTreeSet<u64>>>,
 }
 
@@ -64,9 +63,9 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Writes the list of parts if this is the first server. Then removes the files of earlier
-    /// checkpoints that this server has written to the folder. Does nothing if the list of a later
-    /// checkpoint has been published before.
+    /// Writes the list of parts if this is the first server. Then removes the files that a server
+    /// with this number has written to the folder for earlier checkpoints. Does nothing if the list
+    /// of a later checkpoint has been published before.
     ///
     /// # Errors
     /// - [`Error::Io`] if the list cannot be written.
@@ -89,14 +88,30 @@ impl Checkpoints {
         if server == 0 {
             parts.write(folder)?;
         }
-        for old in numbers.range(..number) {
-            let path = folder.join(file_name(*old, server));
-            if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(%error, path = %path.display(), "an old part cannot be removed");
-            }
-        }
+        remove_earlier(folder, (number, server));
         *numbers = numbers.split_off(&number);
         Ok(())
+    }
+}
+
+/// Removes the files of earlier checkpoints, also those that an earlier run of the server has
+/// written.
+fn remove_earlier(folder: &Path, (number, server): (u64, u32)) {
+    let removed = fs::read_dir(folder).and_then(|entries| {
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let parts = name.to_str().and_then(|name| name.split_once('-'));
+            let earlier = parts.and_then(|(earlier, _)| earlier.parse().ok());
+            let is_earlier = |earlier: &u64| *earlier < number;
+            if earlier.filter(is_earlier).is_some_and(|old| name == *file_name(old, server)) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    });
+    if let Err(error) = removed {
+        tracing::warn!(%error, folder = %folder.display(), "an old part cannot be removed");
     }
 }
 

@@ -15,7 +15,7 @@ use super::verbs::{self, Answer, Payload};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
-use crate::wire::{parse_spec, settings_of, to_compression};
+use crate::wire::{Elements, parse_spec, settings_of, to_compression};
 
 /// The store of a server, and the compression of its members.
 #[derive(Debug)]
@@ -49,15 +49,19 @@ impl Contents {
         match (verb, payload) {
             (Verb::Push(push), Payload::Values(values)) => self.push(push, values),
             (Verb::Rollback(_), Payload::Bytes(bytes)) => {
-                self.rollback(&Snapshot::from_bytes(&self.backends, &bytes)?)?;
+                self.rollback(&Snapshot::from_bytes(&self.backends, bytes.host_bytes()?)?)?;
                 Ok(Answer::default())
             }
             (Verb::Snapshot(_), _) => {
-                let bytes = self.snapshot()?.to_bytes()?;
-                let blob = Some(proto::Blob { num_bytes: bytes.len() as u64 });
-                let mut answer = Answer::of(proto::Reply { blob, ..Default::default() });
-                answer.elements.push_bytes(Bytes::from(bytes));
-                Ok(answer)
+                let pieces = self.snapshot()?.to_pieces()?;
+                let mut elements = Elements::default();
+                elements.push_bytes(Bytes::from(pieces.header));
+                for tensor in &pieces.tensors {
+                    elements.push(tensor)?;
+                }
+                elements.push_bytes(Bytes::copy_from_slice(&pieces.checksum));
+                let blob = Some(proto::Blob { num_bytes: elements.num_bytes() as u64 });
+                Ok(Answer { reply: proto::Reply { blob, ..Default::default() }, elements })
             }
             (Verb::Settings(_), _) => {
                 let settings = settings_of(&*self.store, *self.compression())?;

@@ -16,7 +16,7 @@ use crate::proto;
 use crate::rules::{Begun, Calls, Clocks, Joined, Member, Members, Refusal, Role, Versions};
 
 /// The most calls of a member whose replies it has not confirmed.
-const MOST_CALLS: usize = 1 << 16;
+pub(crate) const MOST_CALLS: usize = 1 << 16;
 
 /// The outcome of a call that changes the store: a failure, or nothing.
 pub(crate) type Outcome = Option<proto::Failure>;
@@ -198,26 +198,26 @@ impl Group {
         let incarnation = joined.0.incarnation;
         let is_idle = |state: &mut State| (!state.runs_earlier(name, incarnation)).then_some(());
         if self.find(deadline, is_idle).await.is_none() {
-            self.leave(name, incarnation);
+            self.lose(name, joined.0.connection);
             return Err(Status::unavailable("a call of an earlier process is still running"));
         }
         Ok(joined)
     }
 
-    /// Checks that a call comes from a member, which is a sign of life, and records that it has the
-    /// replies of all calls below a number. Returns its role.
+    /// Checks that a call comes from a member, which is a sign of life, and records which calls it
+    /// has the replies of: all below a number, except some. Returns its role.
     pub(crate) fn authorise(
         &self,
         name: &str,
         incarnation: u64,
-        answered_below: u64,
+        (answered_below, unanswered): (u64, &[u64]),
     ) -> std::result::Result<Role, Status> {
         let now = self.now();
         let mut state = self.state();
         let before = state.members.num_changes();
         let renewed = state.members.renew(now, name, incarnation).map_err(|_| fenced());
         if let (Ok(_), Some(calls)) = (&renewed, state.calls.get_mut(name)) {
-            calls.confirm(answered_below);
+            calls.confirm(answered_below, unanswered);
         }
         if let Ok(true) = renewed {
             state.raise_clocks(name, false);

@@ -47,12 +47,17 @@ pub(crate) const FRAME: u32 = (512 + 64) << 10;
 /// How long a lease lasts by default.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// The longest lease.
+/// The shortest and the longest lease.
+const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 /// How often server and client test a connection, and how long a test may take. Otherwise they
 /// would not notice that the other machine is gone.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// The most calls of a connection at the same time. Calls may wait for each other, so there must be
+/// room for one of each thread of a member. The default is 200.
+const MOST_STREAMS: u32 = 1 << 16;
 
 /// How long a server that ends waits for the calls that run, and then for its connections.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -169,9 +174,10 @@ impl Server {
             ))
         })?;
         let store = Arc::new(store);
-        if options.lease.is_zero() || options.lease > LONGEST_LEASE {
+        if options.lease < SHORTEST_LEASE || options.lease > LONGEST_LEASE {
             return Err(Error::invalid(format!(
-                "lease: expected more than 0 s and at most {} s, found {} s",
+                "lease: expected from {} s to {} s, found {} s",
+                SHORTEST_LEASE.as_secs_f64(),
                 LONGEST_LEASE.as_secs(),
                 options.lease.as_secs_f64()
             )));
@@ -288,6 +294,7 @@ where
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_frame_size(FRAME)
+        .max_concurrent_streams(Some(MOST_STREAMS))
         .serve_with_incoming_shutdown(Methods::new(service), incoming, async move {
             let _ = ending.wait_for(|end| *end).await;
         })

@@ -16,13 +16,11 @@ use crate::faults::Fault;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
+use crate::rules::placement::NO_LAYOUT;
 use crate::wire::{keys_of, parse_keys};
 
 /// The most layouts that a call may reserve, so that the numbers do not overflow.
 const MOST_LAYOUTS: u64 = 1 << 32;
-
-/// The layout of a key that is being replaced. No call has it.
-const NO_LAYOUT: u64 = 0;
 
 /// The most bytes of a push that is short.
 const SHORT: usize = 1 << 20;
@@ -69,7 +67,10 @@ impl Records {
         if Fault::IgnoreLayout.is_planted() {
             return pairs.all(|pair| pair.is_some_and(|(key, _)| self.by_key.contains_key(key)));
         }
-        pairs.all(|pair| pair.is_some_and(|(key, layout)| self.layout(key) == Some(layout)))
+        pairs.all(|pair| {
+            let is_here = |(key, layout)| layout != NO_LAYOUT && self.layout(key) == Some(layout);
+            pair.is_some_and(is_here)
+        })
     }
 
     fn layout(&self, key: &str) -> Option<u64> {

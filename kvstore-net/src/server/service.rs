@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use kvstore_core::{
-    Error, Key, KvStore, Result as StoreResult, fallible, panic_text, with_staleness,
-};
+use kvstore_core::{Error, Key, KvStore, Result as StoreResult, panic_text, with_staleness};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
@@ -23,7 +21,7 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Commands;
-use super::group::{Caller, Group, Running};
+use super::group::{Caller, Group, MOST_CALLS, Running};
 use super::records::Holder;
 use super::replies::Replies;
 use super::verbs::{self, Answer, FollowingPull, Payload};
@@ -36,8 +34,11 @@ use crate::wire::{CALL, Incoming, Outgoing, Receiver, compression_of, failure_of
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
 
-/// The longest time that a call waits if it does not say how long.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// How long a call waits if it does not say how long.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// The longest time that a call waits, so that deadlines do not overflow.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// The gRPC methods of a server.
 #[derive(Clone, Debug)]
@@ -144,7 +145,7 @@ impl Service {
         }
         self.check_place((join.server, join.num_servers))?;
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
-        let deadline = Instant::now() + self.lease.min(LONGEST);
+        let deadline = Instant::now() + self.lease.min(WAIT);
         self.group.join(&join.name, join.process, role, deadline).await
     }
 
@@ -185,13 +186,14 @@ impl Service {
         let verb = request.verb.take();
         let verb = verb.ok_or_else(|| Status::unimplemented("a verb of a later version"))?;
         let wait = if request.timeout_ms == 0 {
-            LONGEST
+            WAIT
         } else {
             Duration::from_millis(request.timeout_ms).min(LONGEST)
         };
         let deadline = Instant::now() + wait;
         if let Verb::Status(_) = verb {
-            return Ok(self.status().unwrap_or_else(|error| failed(&error)));
+            let status = self.blocking(&self.reads, || self.status()).await;
+            return Ok(status.unwrap_or_else(|error| failed(&error)));
         }
         let caller = Caller {
             name: std::mem::take(&mut request.member),
@@ -202,8 +204,12 @@ impl Service {
             Ok(split) => split,
             Err(error) => return Ok(failed(&error)),
         };
-        let role =
-            self.group.authorise(&caller.name, caller.incarnation, request.answered_below)?;
+        if request.unanswered.len() > MOST_CALLS {
+            let text = format!("more than {MOST_CALLS} calls without a reply");
+            return Err(Status::invalid_argument(text));
+        }
+        let answered = (request.answered_below, &*request.unanswered);
+        let role = self.group.authorise(&caller.name, caller.incarnation, answered)?;
         if verbs::changes(&verb) != (caller.sequence != 0) {
             let text = "calls that change the store, and only these, have a number";
             return Err(Status::invalid_argument(text));
@@ -255,28 +261,19 @@ impl Service {
         frames: &mut Incoming<proto::RequestFrame>,
     ) -> StoreResult<Result<Payload, Status>> {
         if let Some(num_bytes) = verbs::blob_in(verb) {
-            let num_bytes = usize::try_from(num_bytes).unwrap_or(usize::MAX);
-            let mut bytes = fallible::copied(first)?;
-            while bytes.len() < num_bytes {
-                match frames.message().await {
-                    Ok(Some(frame)) => fallible::extend(&mut bytes, &frame.data)?,
-                    Ok(None) => return Ok(Err(ended_early())),
-                    Err(status) => return Ok(Err(status)),
-                }
+            // In a tensor, so that it counts towards the limit of memory.
+            let mut receiver = Receiver::of_bytes(self.holder.contents().backends(), num_bytes)?;
+            if let Err(ended) = received(&mut receiver, first, frames).await? {
+                return Ok(Err(ended));
             }
-            return Ok(Ok(Payload::Bytes(bytes)));
+            return Ok(Ok(Payload::Bytes(receiver.finish_bytes()?)));
         }
         let compression = verbs::compression_in(verb)?;
         let values = verbs::values_in(verb);
         let mut receiver =
             Receiver::new(self.holder.contents().backends(), values, compression.as_ref())?;
-        receiver.take(first)?;
-        while receiver.is_waiting() {
-            match frames.message().await {
-                Ok(Some(frame)) => receiver.take(&frame.data)?,
-                Ok(None) => return Ok(Err(ended_early())),
-                Err(status) => return Ok(Err(status)),
-            }
+        if let Err(ended) = received(&mut receiver, first, frames).await? {
+            return Ok(Err(ended));
         }
         Ok(Ok(Payload::Values(receiver.finish()?)))
     }
@@ -463,7 +460,7 @@ impl MemberStream {
                             group.leave(&self.name, self.joined.incarnation);
                             return;
                         }
-                        let known = group.authorise(&self.name, self.joined.incarnation, 0);
+                        let known = group.authorise(&self.name, self.joined.incarnation, (0, &[]));
                         if let Err(status) = known {
                             let _ = self.sender.try_send(Err(status));
                             return;
@@ -503,8 +500,24 @@ fn failed(error: &Error) -> Answer {
     Answer { reply, ..Default::default() }
 }
 
-fn ended_early() -> Status {
-    Status::invalid_argument("the request ended before its data")
+/// Receives the data of a request. The inner error is that of the connection.
+async fn received(
+    receiver: &mut Receiver,
+    first: &[u8],
+    frames: &mut Incoming<proto::RequestFrame>,
+) -> StoreResult<Result<(), Status>> {
+    receiver.take(first)?;
+    while receiver.is_waiting() {
+        match frames.message().await {
+            Ok(Some(frame)) => receiver.take(&frame.data)?,
+            Ok(None) => {
+                let text = "the request ended before its data";
+                return Ok(Err(Status::invalid_argument(text)));
+            }
+            Err(status) => return Ok(Err(status)),
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Converts a panic, for example of an updater, into an error, so that the member gets a reply.

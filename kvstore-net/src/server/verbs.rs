@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kvstore_core::{
     Backends, Compression, Error, Key, KvStore, OnExisting, Optimizer, OptimizerState, Result,
-    TensorSpec, Value, fallible,
+    Tensor, TensorSpec, Value, fallible,
 };
 
 use crate::proto::request::Verb;
@@ -39,7 +39,8 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Values(Vec<Value>),
-    Bytes(Vec<u8>),
+    /// The bytes of a file.
+    Bytes(Tensor),
 }
 
 /// The pull that follows a push in one call.
@@ -160,7 +161,7 @@ pub(crate) fn make(
         }
         (Verb::SetStates(states), Payload::Bytes(bytes)) => {
             let optimizer = parse_optimizer(&states.optimizer)?;
-            let states = states_in(backends, &states.states, &bytes)?;
+            let states = states_in(backends, &states.states, bytes.host_bytes()?)?;
             store.set_optimizer_states(optimizer, states)?;
         }
         (Verb::Pull(pull), _) => {

@@ -11,7 +11,7 @@ use super::schedule::Schedule;
 use super::simulate;
 use crate::faults::Fault;
 use crate::rules::Role;
-use crate::server::group::{Caller, Group};
+use crate::server::group::{Caller, Group, MOST_CALLS};
 
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 1000;
@@ -97,6 +97,27 @@ fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
         let caller = Caller { incarnation: new.incarnation, ..caller };
         let _running = group.begin(&caller, late).await.unwrap().unwrap();
         assert!(join(2).await.is_ok());
+    });
+}
+
+#[test]
+fn a_call_that_waits_long_does_not_hold_up_the_others() {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let group = Group::new(Duration::from_secs(10), 0);
+        let late = Instant::now() + Duration::from_secs(5);
+        let (joined, _) = group.join("one", 1, Role::Worker, late).await.unwrap();
+        let caller =
+            |sequence| Caller { name: "one".to_owned(), incarnation: joined.incarnation, sequence };
+        let barrier = group.begin(&caller(1), late).await.unwrap().unwrap();
+        for sequence in 2..3 * MOST_CALLS as u64 {
+            group.authorise("one", joined.incarnation, (sequence, &[1])).unwrap();
+            let call = group.begin(&caller(sequence), late).await.unwrap().unwrap();
+            call.finish(None, &[]);
+        }
+        barrier.finish(None, &[]);
+        // The barrier is repeated, because its reply was lost.
+        assert!(group.begin(&caller(1), late).await.unwrap().is_err());
     });
 }
 

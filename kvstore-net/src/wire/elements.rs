@@ -54,6 +54,11 @@ impl Elements {
         }
     }
 
+    /// Returns the number of bytes.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.num_bytes
+    }
+
     /// Removes the data of the next frame: up to [`CHUNK`] bytes, or nothing at the end.
     #[expect(clippy::disallowed_methods, reason = "a chunk is short")]
     pub(crate) fn next_chunk(&mut self) -> Bytes {
@@ -127,6 +132,24 @@ impl Receiver {
             Ok(Part { tensor, rows: rows.map(|indices| (spec, indices)) })
         });
         Ok(Self { values: fallible::try_collect(parts)?, next: 0, position: 0 })
+    }
+
+    /// Allocates the memory for a file of this length.
+    pub(crate) fn of_bytes(backends: &Backends, num_bytes: u64) -> Result<Self> {
+        let len = usize::try_from(num_bytes).unwrap_or(usize::MAX);
+        let spec = TensorSpec::new([len], DType::U8);
+        let tensor = Tensor::allocate(backends, Device::cpu(0), spec)?;
+        Ok(Self { values: Vec::from([Part { tensor, rows: None }]), next: 0, position: 0 })
+    }
+
+    /// Returns the file.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`] if data are missing.
+    pub(crate) fn finish_bytes(self) -> Result<Tensor> {
+        let mut values = self.finish()?.into_iter();
+        let file = values.next().ok_or_else(|| damaged("the file is missing"))?;
+        file.to_dense()
     }
 
     /// Adds data.

@@ -43,19 +43,33 @@ pub(crate) fn failure_of(error: &Error) -> Failure {
     failure
 }
 
-/// Returns the error that a message describes.
-pub(crate) fn error_of(failure: Failure) -> Error {
+/// Returns the error that the message of a server describes. It names the server if the cause may
+/// be there, instead of in the call.
+pub(crate) fn error_of(failure: Failure, server: &str) -> Error {
     let text = failure.message.clone();
-    parse(failure).unwrap_or_else(|_| server_failed(text))
+    let failed = |text: String| Error::Transport {
+        operation: format!("server `{server}` failed"),
+        source: text.into(),
+    };
+    match parse(failure) {
+        Ok(Some(error)) => match error.code() {
+            ErrorCode::OutOfMemory | ErrorCode::Internal => {
+                Error::Server { server: server.to_owned(), source: Box::new(error) }
+            }
+            _ => error,
+        },
+        Ok(None) | Err(_) => failed(text),
+    }
 }
 
-fn parse(failure: Failure) -> Result<Error> {
+/// Returns the error that a message describes, or `None` if the client has no variant for it.
+fn parse(failure: Failure) -> Result<Option<Error>> {
     let Failure { code, message, key, subject, expected, found, .. } = failure;
     let code = ErrorCode::ALL.into_iter().find(|known| u32::from(*known as u8) == code);
     let key = key.map(|key| Key::new(&key)).transpose()?;
     let need_key = || key.clone().ok_or_else(|| Error::invalid("an error without its key"));
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    Ok(match code {
+    Ok(Some(match code {
         Some(ErrorCode::KeyNotFound) => Error::KeyNotFound { key: need_key()? },
         Some(ErrorCode::KeyExists) => Error::KeyExists { key: need_key()? },
         Some(ErrorCode::LengthMismatch) => Error::LengthMismatch {
@@ -84,12 +98,7 @@ fn parse(failure: Failure) -> Result<Error> {
         Some(ErrorCode::Poisoned) => Error::Poisoned { key: need_key()? },
         Some(ErrorCode::Internal) => Error::Internal(message),
         Some(ErrorCode::DeviceUnavailable | ErrorCode::Io | ErrorCode::Backend) | None => {
-            server_failed(message)
+            return Ok(None);
         }
-    })
-}
-
-/// Returns the error for a failure of the server that the client cannot name.
-fn server_failed(text: String) -> Error {
-    Error::Transport { operation: "the server failed".to_owned(), source: text.into() }
+    }))
 }

@@ -222,7 +222,7 @@ impl State {
         self.renew_lease(call.process);
         let calls = self.calls.get_mut(name).unwrap();
         // The client makes its calls one by one, so it has the replies of all earlier ones.
-        calls.confirm(call.sequence);
+        calls.confirm(call.sequence, &[]);
         match calls.begin(call.sequence, true) {
             Begun::New => drop(self.running.insert(call)),
             Begun::Done(()) => {

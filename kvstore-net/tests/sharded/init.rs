@@ -21,7 +21,10 @@ fn an_init_that_fails_on_one_server_leaves_no_key() {
     store.init(&[key("before")], &[value(&[1.0; 6])]).unwrap();
     for name in ["a", "b", "c", "d", "e", "f"] {
         let error = store.init(&[key("s"), key(name)], &[value(&[1.0]), value(&vec![1.0; 6000])]);
-        assert_eq!(error.unwrap_err().code(), ErrorCode::OutOfMemory, "{name}");
+        let error = error.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::OutOfMemory, "{name}");
+        let full = servers[2].address().to_string();
+        assert!(error.chain().contains(&full), "{name}: {}", error.chain());
         for server in &servers {
             assert_eq!(server.store().keys().unwrap(), [key("before")], "{name}");
         }

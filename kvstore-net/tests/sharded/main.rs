@@ -20,8 +20,9 @@ use std::time::Duration;
 use kvstore::{Store, backends};
 use kvstore_core::{
     Backends, Compression, CpuBackend, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore,
-    OnExisting, Optimizer, RowSparse, Snapshot, Tensor, Value, WorkerGroup,
+    OnExisting, Optimizer, RowSparse, Snapshot, Tensor, Updater, Value, WorkerGroup,
 };
+use kvstore_net::rules::placement::home;
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 use kvstore_tests::operations::{Operation, program};
 use kvstore_tests::policy::Policy;
@@ -29,7 +30,7 @@ use kvstore_tests::replay;
 use proptest::prelude::*;
 
 use self::network::proxy::Proxy;
-use self::network::{LONG, eventually, key};
+use self::network::{LONG, SHORT, eventually, key};
 
 /// Values of more bytes are divided among the servers.
 const DIVIDE_ABOVE: usize = 8;
@@ -398,6 +399,90 @@ fn checkpoints_on_servers_restore_anywhere() {
 }
 
 #[test]
+fn a_checkpoint_replaces_the_parts_that_an_earlier_run_of_the_servers_has_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    let saved = folder.path().join("model");
+    for number in [1.0, 2.0] {
+        let servers = start_with(2, &options);
+        let store = connect(&servers);
+        store.init(&[key("w")], &[value(&[number; 100])]).unwrap();
+        store.checkpoint_on_servers("model").unwrap();
+        std::fs::write(saved.join("7-0.txt"), "notes").unwrap();
+    }
+    assert_eq!(files(&saved).len(), 4, "{:?}", files(&saved));
+    let servers = start(1);
+    let store = connect(&servers);
+    store.rollback(&Snapshot::read(backends(), &saved).unwrap()).unwrap();
+    assert_eq!(numbers(&store, "w"), [2.0; 100]);
+}
+
+#[test]
+fn an_updater_cannot_checkpoint_its_own_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    for num_servers in [1, 2] {
+        let servers = start_with(num_servers, &options);
+        let (store, other) = (connect(&servers), Arc::new(connect(&servers)));
+        store.init(&[key("w")], &[value(&[1.0; 2])]).unwrap();
+        let updater = move |_: &Key, _: &Tensor, _: &mut Tensor| {
+            other.checkpoint_on_servers("model").map_err(Into::into)
+        };
+        let updater: Arc<dyn Updater> = Arc::new(updater);
+        for server in &servers {
+            server.store().set_updater(Some(Arc::clone(&updater))).unwrap();
+        }
+        let error = store.push(&[key("w")], &[value(&[1.0; 2])], 0).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Updater, "{}", error.chain());
+        assert!(error.chain().contains("checkpoint_on_servers"), "{}", error.chain());
+        for server in &servers {
+            server.store().set_updater(None).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_call_of_a_key_whose_parts_are_lost_names_the_server() {
+    let mut servers = start(2);
+    let options = options(&servers).timeout(SHORT);
+    let store = NetStore::connect(backends(), &options).unwrap();
+    store.init(&[key("w")], &[value(&[1.0; 100])]).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let home = home("w", 2);
+    let address = servers[1 - home].address().to_string();
+    servers[1 - home].shut_down();
+    servers[1 - home] =
+        Arc::new(Server::start(backends(), &ServerOptions::new(&*address)).unwrap());
+    let error = store.pull(&[key("w")], 0).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
+    let expected = format!("server `{address}` was restarted, and may need a restore");
+    assert!(error.chain().ends_with(&expected), "{}", error.chain());
+    store.rollback(&snapshot).unwrap();
+    assert_eq!(numbers(&store, "w"), [1.0; 100]);
+}
+
+#[test]
+fn a_process_whose_name_was_taken_at_one_server_gives_it_up_at_all() {
+    let lease = Duration::from_millis(500);
+    let servers = start_with(2, &ServerOptions::new("127.0.0.1:0").lease(lease));
+    let proxy = Proxy::new(servers[0].address());
+    let through = [proxy.address.to_string(), servers[1].address().to_string()];
+    let through = NetStoreOptions::of_servers(through).timeout(LONG).name("worker");
+    let old = NetStore::connect(backends(), &through).unwrap();
+    let watcher = connect(&servers);
+    let server = proxy.server.lock().unwrap().take();
+    proxy.cut();
+    eventually("the first server notices", || watcher.members().unwrap().len() == 1);
+    // The second server still has the old process.
+    let new = options(&servers).name("worker");
+    let error = NetStore::connect(backends(), &new).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
+    *proxy.server.lock().unwrap() = server;
+    eventually("the name is free", || NetStore::connect(backends(), &new).is_ok());
+    assert!(old.keys().is_err());
+}
+
+#[test]
 fn checkpoints_on_servers_that_fail_keep_the_earlier_one() {
     let folder = tempfile::tempdir().unwrap();
     let good = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
@@ -459,7 +544,9 @@ fn a_full_disk_keeps_the_earlier_checkpoint() {
     store.checkpoint_on_servers("model").unwrap();
     store.init(&[key("x")], &[value(&vec![1.0; 30_000])]).unwrap();
     let error = store.checkpoint_on_servers("model").unwrap_err();
-    assert!(error.chain().contains("No space left"), "{}", error.chain());
+    let text = error.chain();
+    let names_server = |server: &Arc<Server>| text.contains(&server.address().to_string());
+    assert!(servers.iter().any(names_server) && text.contains("No space left"), "{text}");
     let snapshot = Snapshot::read(backends(), disk.0.path().join("model")).unwrap();
     assert_eq!(snapshot.keys().cloned().collect::<Vec<_>>(), [key("w")]);
     // The store still works, and a smaller checkpoint succeeds.

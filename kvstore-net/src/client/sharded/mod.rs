@@ -10,6 +10,7 @@ mod snapshots;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -135,10 +136,14 @@ impl Sharded {
         })?;
         *since = Some(first);
         if is_late {
-            return Err(Error::Timeout(format!(
+            let mut text = format!(
                 "{what}: an `init`, a `remove` or a setting of another worker has not reached all \
                  servers"
-            )));
+            );
+            for server in self.servers.restarted() {
+                let _ = write!(text, "; server `{server}` was restarted, and may need a restore");
+            }
+            return Err(Error::Timeout(text));
         }
         Ok(())
     }

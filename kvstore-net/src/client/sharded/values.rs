@@ -19,6 +19,7 @@ use crate::client::servers::{first_error, made_in_part, missing};
 use crate::faults::Fault;
 use crate::proto;
 use crate::proto::request::Verb;
+use crate::rules::placement::NO_LAYOUT;
 use crate::wire::{Elements, compression_of, keys_of, spec_of, value_of};
 
 /// The values of a call that one server gets.
@@ -288,15 +289,24 @@ impl Sharded {
         placed: &[Arc<KeyPlacement>],
         parts: &[PushedPart],
     ) -> Result<BTreeSet<usize>> {
-        let mut here = BTreeSet::new();
+        let (mut here, mut since) = (BTreeSet::new(), None);
         for value in parts.iter().map(|part| part.value).collect::<BTreeSet<_>>() {
             let (Some(key), Some(placed)) = (keys.get(value), placed.get(value)) else { continue };
-            match self.fetch_placements(std::slice::from_ref(key)) {
-                Ok(newest) if newest.iter().all(|newest| newest.layout == placed.layout) => {
-                    here.insert(value);
+            let key = std::slice::from_ref(key);
+            loop {
+                match self.fetch_placements(key) {
+                    Ok(newest) if newest.iter().any(|newest| newest.layout == NO_LAYOUT) => {
+                        // The value may be replaced, or keep its layout if that fails.
+                        self.wait_again(&mut since, &describe_call("push", keys))?;
+                        continue;
+                    }
+                    Ok(newest) if newest.iter().all(|newest| newest.layout == placed.layout) => {
+                        here.insert(value);
+                    }
+                    Ok(_) | Err(Error::KeyNotFound { .. }) => {}
+                    Err(error) => return Err(error),
                 }
-                Ok(_) | Err(Error::KeyNotFound { .. }) => {}
-                Err(error) => return Err(error),
+                break;
             }
         }
         Ok(here)
