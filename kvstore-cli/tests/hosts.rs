@@ -31,7 +31,7 @@ fn worker() {
     }
     let name = std::env::var("KVSTORE_TEST_NAME");
     let store = create(name.as_deref().unwrap_or("dist_async")).unwrap();
-    println!("\njoined as {}", store.members().unwrap()[0].name);
+    println!("\njoined {} as {}", store.name(), store.members().unwrap()[0].name);
     store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
     store.init("w", &full([3], 1000.0, DType::F32, Device::cpu(0)).unwrap()).unwrap();
     for index in 0..NUM_PUSHES {
@@ -67,6 +67,7 @@ fn dist_async_joins_the_servers_of_the_environment() {
         let mut command = Command::new(&this);
         let command = command.env("KVSTORE_TEST_NAME", name);
         let mut worker = worker_command(command, &addresses.join(", "));
+        assert!(worker.rest_of_line("joined ").starts_with(&format!("{name} as ")), "{name}");
         assert_eq!(worker.rest_of_line("pulled "), expected(), "{name}");
     }
     for name in ["dist_async", "dist_device_async", "dist_async_device"] {
@@ -85,7 +86,7 @@ fn no_push_is_lost_or_counted_twice_if_the_cable_is_cut() {
     server.rest_of_line("listening on ");
     let this = std::env::current_exe().unwrap();
     let mut worker = worker_command(&mut hosts.command(1, &this), &address);
-    let name = worker.rest_of_line("joined as ");
+    let name = worker.rest_of_line("joined dist_async as ");
     worker.rest_of_line("pushing");
     let members = || {
         let mut status = hosts.command(0, program);

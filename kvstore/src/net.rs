@@ -49,6 +49,6 @@ fn options(name: &str) -> Result<NetStoreOptions> {
              separated by commas"
         )));
     }
-    let options = NetStoreOptions::of_servers(servers);
+    let options = NetStoreOptions::of_servers(servers).kind(name);
     Ok(timeout()?.into_iter().fold(options, NetStoreOptions::timeout))
 }

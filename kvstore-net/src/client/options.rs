@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use super::store::NetStore;
 use crate::rules::Role;
 
 /// How long a call waits by default.
@@ -15,6 +16,7 @@ const DIVIDE_ABOVE: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct NetStoreOptions {
     pub(super) servers: Vec<String>,
+    pub(super) kind: String,
     pub(super) name: Option<String>,
     pub(super) role: Role,
     pub(super) timeout: Duration,
@@ -35,6 +37,7 @@ impl NetStoreOptions {
     pub fn of_servers(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             servers: servers.into_iter().map(Into::into).collect(),
+            kind: NetStore::NAME.to_owned(),
             name: None,
             role: Role::Worker,
             timeout: TIMEOUT,
@@ -42,6 +45,14 @@ impl NetStoreOptions {
             divide_above: DIVIDE_ABOVE,
             connections: NonZeroUsize::MIN,
         }
+    }
+
+    /// Sets the name of the kind of store, which [`KvStore::name`](kvstore_core::KvStore::name)
+    /// returns. The default is [`NetStore::NAME`]. MXNet has several names for this kind.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = kind.into();
+        self
     }
 
     /// Sets the name of this member. Two live members cannot have the same name. A process that

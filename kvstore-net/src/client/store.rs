@@ -37,6 +37,7 @@ use crate::wire::{
 /// loses its connection is repeated, and takes effect once.
 #[derive(Debug)]
 pub struct NetStore {
+    kind: String,
     pub(super) servers: Arc<Servers>,
     /// The calls on several servers. `None` with one server.
     pub(super) sharded: Option<Sharded>,
@@ -82,6 +83,7 @@ impl NetStore {
         let servers = Arc::new(servers);
         let sharded = (servers.len() > 1).then(|| Sharded::new(Arc::clone(&servers), options));
         Self {
+            kind: options.kind.clone(),
             servers,
             sharded,
             descriptions: Descriptions::default(),
@@ -239,7 +241,7 @@ impl NetStore {
 
 impl KvStore for NetStore {
     fn name(&self) -> &str {
-        Self::NAME
+        &self.kind
     }
 
     fn init_with(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
