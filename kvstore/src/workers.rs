@@ -75,6 +75,21 @@ impl Store {
     /// Calls a function with the live members each time they change. See
     /// [`WorkerGroup::on_member`](crate::WorkerGroup::on_member).
     ///
+    /// ```
+    /// use kvstore::{NetStoreOptions, Server, ServerOptions, backends, connect};
+    ///
+    /// let server = Server::start(backends(), &ServerOptions::new("127.0.0.1:0"))?;
+    /// let options = NetStoreOptions::new(server.address().to_string());
+    /// let (sender, changes) = std::sync::mpsc::channel();
+    /// let store = connect(&options)?;
+    /// store.on_member(move |members| drop(sender.send(members.len())))?;
+    /// let other = connect(&options)?;
+    /// assert!(changes.iter().any(|num_members| num_members == 2));
+    /// other.leave()?;
+    /// assert!(changes.iter().any(|num_members| num_members == 1));
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// - The errors of [`Store::check_process`].
     /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
