@@ -9,7 +9,8 @@ use kvstore_core::fallible;
 use kvstore_core::key::describe_call;
 use kvstore_core::{Error, Key, KeyStats, OnExisting, Result, Snapshot, TensorSpec, Value};
 
-use super::stores::{MAX_BATCH, Stores};
+use super::local_stores::Stores;
+use super::push::MAX_BATCH;
 use super::ticket::Ticket;
 
 /// A collective operation: every rank makes the same call.

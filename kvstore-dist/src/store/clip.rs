@@ -10,9 +10,10 @@ use kvstore_core::fallible;
 use kvstore_core::{Key, KvStore, Result, RowSparse, Value};
 
 use super::config::{Policy, Terms};
+use super::local_stores::Stores;
 use super::partition::Partition;
+use super::push::{KeyRows, KeySum, batches, same_end, unzip};
 use super::row_messages::part_of_rows;
-use super::stores::{KeyRows, KeySum, Stores, batches, same_end, unzip};
 use super::wire::{OutgoingSum, Payload, Wire};
 
 /// The sums of keys over all ranks, the same on every rank.

@@ -22,8 +22,8 @@ use kvstore_core::{Error, Result};
 
 use super::call::{Call, Operation, select, subject_of};
 use super::difference::describe;
+use super::local_stores::Stores;
 use super::operations::make;
-use super::stores::Stores;
 use super::ticket::Ticket;
 use super::wire::{MessageBuffers, Wire, lost, read_u64};
 use crate::transport::{Collective, DEFAULT_TIMEOUT, LastCalls, Slices, Wait};

@@ -5,12 +5,13 @@ mod clip;
 mod config;
 mod difference;
 mod group;
+mod local_stores;
 mod norms;
 mod operations;
 mod partition;
+mod push;
 mod row_messages;
 mod snapshots;
-mod stores;
 mod ticket;
 mod wire;
 
@@ -28,7 +29,7 @@ use kvstore_core::{
 use self::call::{Operation, SharedSnapshot, SnapshotSlot};
 use self::config::Policy;
 pub use self::group::Group;
-use self::stores::Stores;
+use self::local_stores::Stores;
 use self::ticket::Ticket;
 
 /// A store that several processes share.

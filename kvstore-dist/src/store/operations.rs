@@ -7,7 +7,7 @@ use kvstore_core::{Error, Result, fallible};
 use super::call::{Call, Operation};
 use super::config::Terms;
 use super::difference::describe_terms;
-use super::stores::Stores;
+use super::local_stores::Stores;
 use super::wire::{Wire, lost};
 
 /// Sends the configuration of rank 0 to the ranks that still have the last agreed configuration.

@@ -14,8 +14,8 @@ use kvstore_core::{
 
 use super::call::SharedSnapshot;
 use super::config::{Policy, Terms};
+use super::local_stores::Stores;
 use super::partition::Partition;
-use super::stores::Stores;
 use super::wire::{Wire, lost};
 
 impl Stores {
