@@ -4,7 +4,6 @@
 
 use super::policy::RowUse;
 use super::push::Push;
-use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::rows::{RowSum, Value};
 use crate::types::Result;
@@ -13,16 +12,8 @@ impl Push<'_> {
     /// Converts row-sparse values to dense ones if their key also has dense values. `row_use`
     /// decides what happens to the values of keys whose values are all row-sparse.
     ///
-    /// Returns the values that replace the values of the call, or `None` if no value is row-sparse.
-    pub(crate) fn merge_rows(
-        &mut self,
-        backends: &Backends,
-        values: &[Value],
-        row_use: RowUse,
-    ) -> Result<Option<Vec<Value>>> {
-        if values.iter().all(|value| value.rows().is_none()) {
-            return Ok(None);
-        }
+    /// Returns the values that replace the values of the call.
+    pub(super) fn merge_rows(&mut self, values: &[Value], row_use: RowUse) -> Result<Vec<Value>> {
         let mut merged = fallible::copied(values)?;
         let mut places = fallible::with_capacity(self.keys.len())?;
         let mut sums = fallible::with_capacity(self.keys.len())?;
@@ -44,7 +35,7 @@ impl Push<'_> {
             key.keep_first();
             dense.extend(place.filter(|_| row_use == RowUse::Dense));
         }
-        for (place, sum) in places.into_iter().zip(RowSum::run(backends, sums)?) {
+        for (place, sum) in places.into_iter().zip(RowSum::run(self.backends, sums)?) {
             if let Some(value) = merged.get_mut(place) {
                 *value = sum.into();
             }
@@ -53,6 +44,6 @@ impl Push<'_> {
         for place in dense {
             merged.get_mut(place).map(Value::make_dense).transpose()?;
         }
-        Ok(Some(merged))
+        Ok(merged)
     }
 }

@@ -119,7 +119,7 @@ impl Push<'_> {
     /// that a value does not contain count as zeros, so the norm has the same bits as for the
     /// dense values.
     fn global_norm(&self) -> Result<f64> {
-        let mut spans = fallible::with_capacity(self.num_values())?;
+        let mut spans = fallible::with_capacity(self.num_values)?;
         spans.extend(self.keys.iter().flat_map(KeyPush::spans));
         let mut sums = fallible::with_capacity(self.keys.len())?;
         for key in &self.keys {

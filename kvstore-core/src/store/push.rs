@@ -57,6 +57,11 @@ pub(crate) struct KeyPush<'a> {
 pub(crate) struct Push<'a> {
     pub(super) backends: &'a Backends,
     pub(crate) keys: Vec<KeyPush<'a>>,
+    /// The number of values of the call. Merging rows and clipping leave fewer.
+    pub(super) num_values: usize,
+    /// Whether a value is not on the device of its key.
+    must_move: bool,
+    has_rows: bool,
 }
 
 /// The prepared change of a stored value.
@@ -303,8 +308,8 @@ impl<'a> KeyPush<'a> {
 }
 
 impl<'a> Push<'a> {
-    /// Builds the list of keys. `pushed` must be sorted by the order in which the keys were
-    /// initialised.
+    /// Builds the list of keys, and checks which conversions their values need. `pushed` must be
+    /// sorted by the order in which the keys were initialised.
     pub(crate) fn new(
         backends: &'a Backends,
         home: Home,
@@ -314,11 +319,17 @@ impl<'a> Push<'a> {
         scratch: &mut Scratch,
     ) -> Result<Self> {
         let mut keys = scratch.take_keys(entries.len())?;
+        let (num_values, mut must_move, mut has_rows) = (pushed.len(), false, false);
         for pushed in pushed.chunk_by(|a, b| a.order == b.order) {
             let entry = pushed.first().and_then(|first| entries.get(first.entry));
-            keys.push(KeyPush::new(entry.ok_or_else(lost)?, values, pushed, home)?);
+            let key = KeyPush::new(entry.ok_or_else(lost)?, values, pushed, home)?;
+            for value in key.values() {
+                must_move |= !value.memory().is_at(key.device);
+                has_rows |= value.rows().is_some();
+            }
+            keys.push(key);
         }
-        Ok(Self { backends, keys })
+        Ok(Self { backends, keys, num_values, must_move, has_rows })
     }
 
     /// Converts the values of the call for the sum. Moves them to the device of their key, merges
@@ -327,21 +338,24 @@ impl<'a> Push<'a> {
     pub(crate) fn replace_values(
         &mut self,
         replaced: &'a mut ReplacedValues,
-        values: &'a [Value],
+        mut values: &'a [Value],
         row_use: RowUse,
         clip: Option<f64>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let ReplacedValues { moved, merged, clipped } = replaced;
-        *moved = self.moved()?;
-        let values = moved.as_deref().unwrap_or(values);
-        self.set_values(values);
-        *merged = self.merge_rows(self.backends, values, row_use)?;
-        let values = merged.as_deref().unwrap_or(values);
-        self.set_values(values);
-        if let Some(bound) = clip {
-            *clipped = self.clipped(bound, values, scratch)?;
-            self.set_values(clipped.as_deref().unwrap_or(values));
+        if self.must_move {
+            values = moved.insert(self.moved(values)?);
+            self.set_values(values);
+        }
+        if self.has_rows {
+            values = merged.insert(self.merge_rows(values, row_use)?);
+            self.set_values(values);
+        }
+        if let Some(bound) = clip
+            && let Some(values) = self.clipped(bound, values, scratch)?
+        {
+            self.set_values(clipped.insert(values));
         }
         Ok(())
     }
@@ -354,33 +368,23 @@ impl<'a> Push<'a> {
     }
 
     /// Returns the values of the call, after moving those that are not on the device of their key.
-    /// Returns `None` if all of them are.
-    fn moved(&self) -> Result<Option<Vec<Value>>> {
-        let mut moved: Option<Vec<Value>> = None;
+    fn moved(&self, values: &[Value]) -> Result<Vec<Value>> {
+        let mut moved = fallible::copied(values)?;
         for key in &self.keys {
-            for (position, value) in key.positions().zip(key.values()) {
+            for position in key.positions() {
+                let value = moved.get_mut(position).ok_or_else(lost)?;
                 if !value.memory().is_at(key.device) {
-                    let here = value.to_device(self.backends, key.device)?;
-                    if moved.is_none() {
-                        moved = Some(fallible::copied(key.values)?);
-                    }
-                    if let Some(place) = moved.as_mut().and_then(|moved| moved.get_mut(position)) {
-                        *place = here;
-                    }
+                    *value = value.to_device(self.backends, key.device)?;
                 }
             }
         }
         Ok(moved)
     }
 
-    pub(super) fn num_values(&self) -> usize {
-        self.keys.iter().map(KeyPush::len).sum()
-    }
-
     /// Returns the sum of each key's values. A single value is shared as its own sum if possible.
     pub(crate) fn sum(&self, scratch: &mut Scratch) -> Result<Vec<Tensor>> {
         let mut sums = fallible::with_capacity(self.keys.len())?;
-        let mut spans = scratch.take_spans(self.num_values())?;
+        let mut spans = scratch.take_spans(self.num_values)?;
         for key in &self.keys {
             spans.extend(key.spans());
             let first = key.first()?.memory().clone().relabelled(key.device);
@@ -452,7 +456,7 @@ impl<'a> Push<'a> {
             self.settle(scratch);
             return Ok(());
         }
-        let mut spans = scratch.take_spans(self.num_values())?;
+        let mut spans = scratch.take_spans(self.num_values)?;
         // Prepares all keys before the kernels run, because a failed push must change nothing.
         for key in &mut self.keys {
             key.prepare_sum(self.backends)?;
@@ -483,7 +487,7 @@ impl<'a> Push<'a> {
         // Before `lock`, because sorting row indices is slow and readers need not wait for it.
         let num_plans = self.plan_steps(running, compression.is_some())?;
         self.lock()?;
-        let mut spans = scratch.take_spans(self.num_values())?;
+        let mut spans = scratch.take_spans(self.num_values)?;
         let mut norms = NormSums::default();
         for (index, key) in self.keys.iter_mut().enumerate() {
             key.prepare_step(self.backends, running)?;
