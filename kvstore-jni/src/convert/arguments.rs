@@ -119,11 +119,12 @@ pub(crate) fn shape(env: &Env<'_>, dimensions: &JLongArray<'_>) -> Result<Shape>
     Ok(Shape::from(lengths))
 }
 
-/// Returns a distribution. `one` and `other` are its parameters.
-pub(crate) fn distribution(code: jint, one: f64, other: f64) -> Result<Distribution> {
+/// Returns a distribution. The numbers are the bounds of a uniform one, or the mean and standard
+/// deviation of a normal one.
+pub(crate) fn distribution(code: jint, first: f64, second: f64) -> Result<Distribution> {
     Ok(match DistributionKind::of(code)? {
-        DistributionKind::Uniform => Distribution::Uniform { low: one, high: other },
-        DistributionKind::Normal => Distribution::Normal { mean: one, deviation: other },
+        DistributionKind::Uniform => Distribution::Uniform { low: first, high: second },
+        DistributionKind::Normal => Distribution::Normal { mean: first, deviation: second },
     })
 }
 

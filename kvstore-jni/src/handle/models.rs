@@ -85,8 +85,8 @@ where
 }
 
 /// Returns whether two handles belong to the same slot, which is the lower half of a handle.
-fn same_slot(one: i64, other: i64) -> bool {
-    (one ^ other).trailing_zeros() >= 32
+fn same_slot(a: i64, b: i64) -> bool {
+    (a ^ b).trailing_zeros() >= 32
 }
 
 #[test]

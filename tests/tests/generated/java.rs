@@ -40,7 +40,8 @@ pub(crate) fn options(optimizers: &[Optimizer]) -> String {
     let parameters = parameters(optimizers);
     let mut text = OPTIONS.to_owned();
     text += "\n    /** Other names of hyper-parameters. */\n";
-    let aliases = ALIASES.iter().filter(|(_, name)| parameters.iter().any(|one| one.name == *name));
+    let aliases =
+        ALIASES.iter().filter(|(_, name)| parameters.iter().any(|known| known.name == *name));
     let pairs: Vec<_> = aliases.map(|(alias, name)| format!("\"{alias}\", \"{name}\"")).collect();
     text += "    static final Map<String, String> ALIASES = Map.of(\n            ";
     text += &pairs.join(",\n            ");

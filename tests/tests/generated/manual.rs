@@ -41,7 +41,8 @@ pub(crate) fn page(optimizers: &[Optimizer], formulas: &[Formula]) -> String {
         let (values, about) = (values(parameter), prose(parameter.about));
         let _ = writeln!(text, "| `{}` | {values} | {about} |", parameter.name);
     }
-    let defaults = COMMON[2..].iter().map(|one| format!("`{}` {}", one.name, default(one)));
+    let defaults =
+        COMMON[2..].iter().map(|common| format!("`{}` {}", common.name, default(common)));
     text.push('\n');
     text += &filled("", &format!("Defaults: {}.", defaults.collect::<Vec<_>>().join(", ")));
     for optimizer in optimizers {
@@ -65,8 +66,8 @@ fn shared(optimizers: &[Optimizer]) -> Vec<Parameter> {
     shared
 }
 
-fn is_same(one: &Parameter, other: &Parameter) -> bool {
-    (one.name, one.about, one.domain) == (other.name, other.about, other.domain)
+fn is_same(a: &Parameter, b: &Parameter) -> bool {
+    (a.name, a.about, a.domain) == (b.name, b.about, b.domain)
 }
 
 fn section(optimizer: &Optimizer, formulas: &[Formula], shared: &[Parameter]) -> String {
@@ -84,7 +85,7 @@ fn section(optimizer: &Optimizer, formulas: &[Formula], shared: &[Parameter]) ->
     }
     let (own, common) = optimizer.parameters();
     let described: Vec<_> =
-        own.iter().filter(|one| !shared.iter().any(|other| is_same(one, other))).collect();
+        own.iter().filter(|own| !shared.iter().any(|shared| is_same(own, shared))).collect();
     if !described.is_empty() {
         text.push('\n');
     }

@@ -105,7 +105,7 @@ impl Optimizer {
             found.map_or(parameter.default, |(_, default)| *default)
         };
         let parameters = self.definition.parameters();
-        let parameters = parameters.map(|one| Parameter { default: default(&one), ..one });
+        let parameters = parameters.map(|known| Parameter { default: default(&known), ..known });
         parameters.partition(|parameter| self.is_own(parameter))
     }
 
@@ -118,16 +118,16 @@ impl Optimizer {
 pub(crate) fn parameters(optimizers: &[Optimizer]) -> Vec<Parameter> {
     let mut found: Vec<Parameter> = Vec::new();
     for parameter in optimizers.iter().flat_map(|optimizer| optimizer.definition.parameters()) {
-        match found.iter_mut().find(|one| one.name == parameter.name) {
-            Some(one) => {
+        match found.iter_mut().find(|known| known.name == parameter.name) {
+            Some(known) => {
                 assert_eq!(
-                    is_flag(one),
+                    is_flag(known),
                     is_flag(&parameter),
                     "`{}` is a flag of one optimizer and a number of another",
-                    one.name
+                    known.name
                 );
-                if one.about != parameter.about {
-                    one.about = "What it is depends on the optimizer: see its factory";
+                if known.about != parameter.about {
+                    known.about = "What it is depends on the optimizer: see its factory";
                 }
             }
             None => found.push(parameter),
