@@ -33,10 +33,10 @@ apt_get() {
         env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null
 }
 
-# apt_install PACKAGE..   installs packages; fails if apt does not have them or the user is not
-#                         root.
-# If the first try fails, it updates the package lists, which may be missing or old, and tries
-# again.
+# apt_install PACKAGE..   prints which packages it installs, and installs them; fails if apt does
+#                         not have them or the user is not root.
+# The message goes to standard error and all output of apt to standard output, so that callers can
+# hide the output without the message.
 apt_install() {
     if only_prints && has_apt; then
         is_root && as= || as="sudo "
@@ -44,6 +44,14 @@ apt_install() {
         echo "setup:     ${as}apt-get update && $as$APT_INSTALL $*" >&2
     fi
     may_install || return 1
+    echo "setup: installs: $*" >&2
+    apt_install_packages "$@" 2>&1
+}
+
+# apt_install_packages PACKAGE..   installs packages without a message.
+# If the first try fails, it updates the package lists, which may be missing or old, and tries
+# again.
+apt_install_packages() {
     # shellcheck disable=SC2086 # an option list
     apt_get ${APT_INSTALL#apt-get } -q "$@" ||
         { apt_get -q update && apt_get ${APT_INSTALL#apt-get } -q "$@"; }

@@ -1,9 +1,9 @@
 #!/bin/sh
 # mpi.sh packages     prints the packages with Open MPI, MPICH and `ip`, which creates network
 #                     namespaces
-# mpi.sh install      installs all with apt if the user is root; fails if they are not available.
-#                     With KVSTORE_SETUP=print, prints what it would install, and fails if there is
-#                     anything.
+# mpi.sh install      prints and installs all with apt if one is missing and the user is root; fails
+#                     if they are not available. With KVSTORE_SETUP=print, prints what it would
+#                     install, and fails if there is anything.
 # mpi.sh newer        installs releases that distributions do not have yet, Open MPI 5 and MPICH 5,
 #                     into target/mpi with pip, and prints the folder of their launchers:
 #                     mpirun.openmpi5, mpirun.mpich5
@@ -45,7 +45,6 @@ mpich() {
 launcher() {
     open_mpi "$1" || mpich "$1" && return
     if may_install; then
-        echo "mpi.sh: installing $OPEN_MPI" >&2
         # shellcheck disable=SC2086 # a list of packages
         apt_install $OPEN_MPI >&2 && open_mpi "$1" && return
     fi

@@ -132,7 +132,7 @@ if only_prints; then
 elif [ -n "$packages" ] && may_install; then
     announce "installs"
     # shellcheck disable=SC2086 # a list of package names
-    apt_install $packages
+    apt_install_packages $packages
 elif [ -z "$packages" ] && can_install_rust; then
     announce "installs"
 else

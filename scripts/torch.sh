@@ -14,9 +14,7 @@ PACKAGES="python3-torch python3-venv"
 
 # The output of apt is long, and a release without PyTorch is not an error.
 # shellcheck disable=SC2086 # a list of packages
-install_torch() {
-    if only_prints; then apt_install $PACKAGES; else apt_install $PACKAGES >/dev/null 2>&1; fi
-}
+install_torch() { apt_install $PACKAGES >/dev/null; }
 
 # make_venv OPTION.. PACKAGE..
 make_venv() { "$(dirname "$0")/venv.py" --wheel "$wheel" "$@"; }

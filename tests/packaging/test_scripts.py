@@ -228,12 +228,19 @@ class FreshSystem(ScriptTest):
         self.assertIn(f"{self.PACKAGES[:-len(' rustup')]}\n", calls)
         self.assertIn("sh.rustup.rs", done.stderr)
 
+    def test_other_scripts_print_once_what_they_install(self):
+        (self.root / "lists").touch()
+        done, calls = self.run_script("scripts/mpi.sh", "install")
+        packages = "openmpi-bin mpich iproute2\n"
+        # Callers hide the output of apt.
+        self.assertEqual((done.stdout, done.stderr), ("apt-get\n", f"setup: installs: {packages}"))
+        self.assertIn(f"apt-get install -y --no-install-recommends -q {packages}", calls)
+
     def test_other_scripts_print_what_they_would_install(self):
         (self.root / "lists").touch()
         done, calls = self.run_script("scripts/mpi.sh", "install", KVSTORE_SETUP="print")
         self.assertEqual(done.returncode, 1)
-        command = "apt-get install -y --no-install-recommends openmpi-bin mpich iproute2\n"
-        self.assertIn(command, done.stderr)
+        self.assertIn(" -y --no-install-recommends openmpi-bin mpich iproute2\n", done.stderr)
         self.assert_nothing_is_installed(calls)
         script = ". scripts/apt.sh; run_or_print rustup update"
         done, calls = self.run_script("-c", script, KVSTORE_SETUP="print")
