@@ -40,7 +40,7 @@ export CARGO_PROFILE_TEST_DEBUG=0 CARGO_PROFILE_TEST_STRIP=symbols
 pack --profile=test --package=kvstore-tests --package=kvstore-cuda --test=card \
     $(printf -- '--test=%s ' $SUITES)
 pack --release --package=kvstore-gpu-bench
-cp tests/gpu/run.sh tests/gpu/peers.py "$bundle/"
+cp tests/gpu/run.sh tests/gpu/peers.py tests/gpu/results.py "$bundle/"
 # The released wheel and its tests.
 scripts/wheel.sh "${1:-linux-x86_64}" >/dev/null
 cp target/wheels/*.whl "$bundle/"

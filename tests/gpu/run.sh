@@ -3,8 +3,8 @@
 #          tests, a sanitizer, the bench beside the GPU's copy rate, the same cases in PyTorch, and
 #          the wheel's tests with PyTorch and CuPy.
 # Writes its results to $OUT, or to `results` in its folder, as they come: `report.txt`, which ends
-# with a table, `results.json`, and the output of the steps. If a step fails, takes too long or
-# cannot run, the script reports it and continues.
+# with a table, `results.json`, if there is a Python, and the output of the steps. If a step fails,
+# takes too long or cannot run, the script reports it and continues.
 # SMALL=1 is for an emulated driver: small values, whose times mean nothing.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 # A new cache for compiled modules, so that the first calls really compile.
 export CUDA_CACHE_PATH="$work/cache" RUST_BACKTRACE=1
 python=${PYTHON:-python3}
-report=$out/report.txt steps=$work/steps
+report=$out/report.txt steps=$work/steps junit=$work/junit.xml
 : >"$report"
 : >"$steps"
 rm -f "$out/bench.jsonl" "$out/peers.json" "$out/results.json" "$out/tests.txt" \
@@ -31,6 +31,16 @@ elapsed() { echo $(($(date +%s) - started)); }
 note() {
     printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$steps"
     say "$(printf '%-28s %-8s %4s s  %s' "$1" "$2" "$3" "$4")"
+}
+
+# Prints how many tests of the last step have passed. A program with Rust tests has no format for
+# machines in stable releases, so this reads its line `test result: ..`.
+summary() {
+    if [ -f "$junit" ]; then
+        "$python" "$here/results.py" summary "$junit"
+    else
+        grep '^test result:' "$work/output" | tail -n 1
+    fi
 }
 
 # Begins a group of steps. It may take this many seconds, plus the seconds that earlier groups have
@@ -49,14 +59,15 @@ step() {
         return 1
     fi
     echo "== $name: $*" >>"$file"
+    rm -f "$junit"
     before=$(elapsed)
     $limit "$seconds" "$@" >"$work/output" 2>&1
     status=$?
     cat "$work/output" >>"$file"
     took=$(($(elapsed) - before))
-    last=$(grep -E '^test result:|^[0-9]+ (passed|failed)' "$work/output" | tail -n 1)
+    passed=$(summary)
     case $status in
-        0) note "$name" ok "$took" "$last" ;;
+        0) note "$name" ok "$took" "$passed" ;;
         124 | 137) note "$name" TIMEOUT "$took" "after $seconds s" ;;
         126 | 127) note "$name" missing "$took" "$(tail -n 1 "$work/output")" ;;
         *) if grep -q 'Device not supported' "$work/output"; then
@@ -64,7 +75,7 @@ step() {
                note "$name" missing "$took" "the tool cannot use this device"
                return $status
            fi
-           note "$name" FAILED "$took" "status $status; ${last:-$(tail -n 1 "$work/output")}" ;;
+           note "$name" FAILED "$took" "status $status; ${passed:-$(tail -n 1 "$work/output")}" ;;
     esac
     return $status
 }
@@ -112,7 +123,7 @@ elif "$python" -m zipfile -e "$wheel" "$work/site"; then
     cp -R "$here/python-tests" "$work/"
     cd "$work/python-tests" || exit
     step python 120 "$out/python.txt" env PYTHONPATH="$work/site" KVSTORE_GPUS=4 \
-        "$python" -m pytest -q -rs -p no:cacheprovider \
+        "$python" -m pytest -q -rs -p no:cacheprovider --junitxml="$junit" \
         test_real_gpus.py test_gpus.py test_gpu_interop.py test_gpu_exports.py \
         test_foreign.py test_torch.py test_jax.py
     cd "$here" || exit
@@ -162,22 +173,12 @@ unset KVSTORE_TEST_DEVICE KVSTORE_GPUS
 for table in bench peers; do
     [ ! -f "$work/$table.txt" ] || tee -a "$report" <"$work/$table.txt"
 done
+if command -v "$python" >/dev/null 2>&1; then
+    "$python" "$here/results.py" write "$out" "$steps"
+else
+    say "no results.json, because there is no Python ($python)"
+fi
 say "== what ran, in $(elapsed) s"
 awk -F '\t' '{ printf "%-28s %-8s %4s s  %s\n", $1, $2, $3, $4 }' "$steps" | tee -a "$report"
-lines() { [ ! -f "$1" ] || awk '{ printf "%s%s", sep, $0; sep = ",\n" }' "$1"; }
-{
-    echo '{"steps": ['
-    awk -F '\t' '{
-        gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); gsub(/[\001-\010\013-\037]/, " ")
-        printf "%s{\"step\": \"%s\", \"status\": \"%s\", ", sep, $1, $2
-        printf "\"seconds\": %s, \"note\": \"%s\"}", $3, $4
-        sep = ",\n"
-    }' "$steps"
-    echo '], "bench": ['
-    lines "$out/bench.jsonl"
-    echo '], "peers":'
-    [ -s "$out/peers.json" ] && cat "$out/peers.json" || echo null
-    echo '}'
-} >"$out/results.json"
 say "in $out: $(cd "$out" && echo *)"
 ! cut -f 2 "$steps" | grep -qE 'FAILED|TIMEOUT|skipped'

@@ -33,13 +33,19 @@ while :; do case $1 in */*) exec "$@" ;; *) shift ;; esac; done
 
 
 def run(out, **environment):
-    """Runs the script. Returns its status, its results and the last lines of its report."""
+    """Runs the script. Returns its status, its results or None, and its report."""
     environment = {**os.environ, "OUT": out, "SMALL": "1", **environment}
     ended = subprocess.run(
         ["sh", BUNDLE / "run.sh"], env=environment, stdout=subprocess.DEVNULL, timeout=600
     )
-    results = json.loads(Path(out, "results.json").read_text())
+    path = Path(out, "results.json")
+    results = json.loads(path.read_text()) if path.exists() else None
     return ended.returncode, results, Path(out, "report.txt").read_text()
+
+
+def table(report):
+    """Returns the lines of the last table, one for each step."""
+    return [line.split() for line in report.split("== what ran")[1].splitlines()[1:-1]]
 
 
 class TheFolder(unittest.TestCase):
@@ -89,20 +95,61 @@ class TheScript(unittest.TestCase):
             self.assertIn(name, names)
         self.assertEqual([case for case in cases if "error" in case], [])
         self.assertIn("These numbers mean nothing", report)
-        # The table comes last, with one line per step.
-        table = report.split("== what ran")[1].splitlines()[1:-1]
-        self.assertEqual([line.split()[0] for line in table], list(steps))
+        self.assertEqual([line[0] for line in table(report)], list(steps))
 
-    def test_reports_missing_steps_without_a_driver(self):
+    def test_reports_missing_steps_without_a_driver_and_python(self):
         with tempfile.TemporaryDirectory() as out:
             status, results, report = run(out, LD_LIBRARY_PATH="", PYTHON="no-such-python")
-        steps = {step["step"]: step["status"] for step in results["steps"]}
+        steps = {line[0]: line[1] for line in table(report)}
         self.assertNotEqual(status, 0)
         self.assertEqual(steps["bench"], "FAILED")
         self.assertEqual(steps["peers"], "missing")
         self.assertEqual(steps["python"], "missing")
-        self.assertEqual(results["peers"], None)
-        self.assertIn("== what ran", report)
+        self.assertIsNone(results)
+        self.assertIn("no results.json", report)
+
+
+class TheResults(unittest.TestCase):
+    """`results.py`, on files as `run.sh` writes them."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = Path(folder.name)
+
+    def run_results(self, *arguments):
+        command = [sys.executable, ROOT / "tests/gpu/results.py", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def written(self, steps):
+        path = self.out / "steps"
+        path.write_bytes(steps)
+        self.run_results("write", self.out, path)
+        return json.loads((self.out / "results.json").read_text())
+
+    def test_a_step_may_have_any_note(self):
+        results = self.written(b'a\tok\t12\t\nb\tFAILED\t0\tstatus 1; "x\\y"\t\xff\r\x1c\n')
+        first = {"step": "a", "status": "ok", "seconds": 12, "note": ""}
+        note = 'status 1; "x\\y"\t\ufffd\r\x1c'
+        second = {"step": "b", "status": "FAILED", "seconds": 0, "note": note}
+        self.assertEqual(results, {"steps": [first, second], "bench": [], "peers": None})
+
+    def test_the_cases_of_an_unfinished_bench_are_in_the_results(self):
+        (self.out / "bench.jsonl").write_text('{"emulated": false}\n{"case": "copy"}\n{"case": "s')
+        (self.out / "peers.json").write_text('[{"case": "copy"}]')
+        results = self.written(b"")
+        self.assertEqual(results["bench"], [{"emulated": False}, {"case": "copy"}])
+        self.assertEqual(results["peers"], [{"case": "copy"}])
+
+    def test_a_summary_has_the_counts_of_pytest(self):
+        xml = self.out / "junit.xml"
+        suite = '<testsuite name="pytest" errors="1" failures="2" skipped="3" tests="10" />'
+        for counted, expected in [
+            (suite, "4 passed, 3 failed, 3 skipped\n"),
+            ('<testsuite tests="2" />', "2 passed\n"),
+        ]:
+            xml.write_text(f"<testsuites>{counted}</testsuites>")
+            self.assertEqual(self.run_results("summary", xml), expected)
 
 
 if __name__ == "__main__":
