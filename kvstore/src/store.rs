@@ -383,6 +383,16 @@ impl Store {
         self.inner()?.stats()
     }
 
+    /// Returns how many pushes have changed a key since it was initialised.
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - [`KeyNotFound`](Error::KeyNotFound) if the key is not initialised.
+    pub fn version(&self, key: &Key) -> Result<u64> {
+        let versions = self.inner()?.versions(std::slice::from_ref(key))?;
+        Ok(versions.first().copied().unwrap_or_default())
+    }
+
     /// Returns whether the key is initialised.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The verbs of a store that several processes share.
 
-use kvstore_core::{GroupMember, Key, Result};
+use kvstore_core::{GroupMember, Result};
 
 use crate::store::Store;
 
@@ -115,15 +115,5 @@ impl Store {
     /// - [`Transport`](crate::Error::Transport) if a server cannot write its part.
     pub fn checkpoint_on_servers(&self, name: &str) -> Result<()> {
         self.inner()?.checkpoint_on_servers(name)
-    }
-
-    /// Returns how many pushes have changed a key since it was initialised.
-    ///
-    /// # Errors
-    /// - The errors of [`Store::check_process`].
-    /// - [`KeyNotFound`](crate::Error::KeyNotFound) if the key is not initialised.
-    pub fn version(&self, key: &Key) -> Result<u64> {
-        let versions = self.inner()?.versions(std::slice::from_ref(key))?;
-        Ok(versions.first().copied().unwrap_or_default())
     }
 }
