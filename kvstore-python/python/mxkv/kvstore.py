@@ -48,6 +48,9 @@ _Known = Literal[
     "dist_sync",
     "dist_device_sync",
     "dist_sync_device",
+    "dist_async",
+    "dist_device_async",
+    "dist_async_device",
 ]
 
 
@@ -474,7 +477,8 @@ def create(name: str = "local") -> Any:
     :class:`KVStore`.
 
     ``local`` sums on the host, ``device`` sums on the device of a key's first value, and
-    ``dist_sync`` and ``dist_device_sync`` sum over all processes of an MPI job.
+    ``dist_sync`` and ``dist_device_sync`` sum over all processes of an MPI job. ``dist_async``
+    connects to the servers in ``KVSTORE_SERVERS``.
 
     >>> create('device').type
     'device'

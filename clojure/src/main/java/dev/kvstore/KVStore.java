@@ -87,11 +87,15 @@ public final class KVStore
      * @param name the type, in upper or lower case: {@code local} sums values on the host,
      *     {@code device} on the device of the first value of each key. {@code dist_sync} and
      *     {@code dist_device_sync} do the same in each process of a job started by an MPI launcher,
-     *     and then sum over all processes, which must make the same calls in the same order
+     *     and then sum over all processes, which must make the same calls in the same order.
+     *     {@code dist_async} connects to the servers in {@code KVSTORE_SERVERS}
      * @return an empty store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown, or
+     *     {@code KVSTORE_SERVERS} has no addresses for {@code dist_async}
      * @throws KVStoreException with {@code UNSUPPORTED} if this version does not support the type,
      *     or {@code dist_sync} does not find an installed MPI
+     * @throws KVStoreException with {@code TIMEOUT} if another process of the job does not create
+     *     its store in time, or a server does not answer
      */
     public static KVStore create(String name) {
         requireNonNull(name, "name");

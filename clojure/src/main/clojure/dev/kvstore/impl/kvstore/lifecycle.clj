@@ -13,8 +13,11 @@
   "Returns a new store of the type `name`, \"local\" by default.
 
   \"local\" sums values on the host, \"device\" on the device of the values. The result is the
-  same. Throws code `:invalid-argument` if the type is unknown; the message lists the known types.
-  Throws code `:unsupported` if this version does not support the type.
+  same. \"dist_sync\" and \"dist_device_sync\" do so in each process of an MPI job, and then sum
+  over all processes. \"dist_async\" connects to the servers in KVSTORE_SERVERS.
+
+  Throws code `:invalid-argument` if the type is unknown; the message lists the known types. Throws
+  code `:unsupported` if this version does not support the type.
 
       (with-open [kv (create \"device\")] (type kv)) ;=> \"device\""
   (^dev.kvstore.KVStore [] (create "local"))
