@@ -2,9 +2,15 @@
 
 use kvstore_core::DType;
 
+/// Returns whether sums of this number of values have a faster kernel, which cannot add others.
+pub fn is_pair(dtype: DType, num_addends: usize) -> bool {
+    num_addends == 2 && matches!(dtype, DType::F16 | DType::Bf16)
+}
+
 /// Returns the name of the kernel for a dtype.
-pub fn kernel(dtype: DType) -> String {
-    format!("kv_sum_{}", suffix(dtype))
+pub fn kernel(dtype: DType, is_pair: bool) -> String {
+    let name = if is_pair { "pair_sum" } else { "sum" };
+    format!("kv_{name}_{}", suffix(dtype))
 }
 
 /// Returns the suffix in the names of kernels that sum: the name of a floating-point dtype, or the

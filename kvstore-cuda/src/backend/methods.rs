@@ -170,7 +170,8 @@ impl Backend for CudaBackend {
             let dst = address_of(card, &job.dst)?;
             let addends = addresses(card, job.addends, job.dst.num_bytes)?;
             let (num_bytes, size) = (job.dst.num_bytes as u64, job.dtype.size() as u64);
-            let batch = launches.batch(card, job.dtype, || Ok(sum::kernel(job.dtype)))?;
+            let kind = (job.dtype, sum::is_pair(job.dtype, addends.len()));
+            let batch = launches.batch(card, kind, || Ok(sum::kernel(kind.0, kind.1)))?;
             batch.push(dst, &addends, num_bytes, size)?;
         }
         // SAFETY: the ranges are memory of the GPU and have the length of the sum.

@@ -27,7 +27,8 @@ fn compiled() -> BTreeSet<String> {
 
 /// Returns the names of the kernels that the backend launches for elements of a dtype.
 fn launched(dtype: DType) -> Vec<String> {
-    let mut kernels = vec![sum::kernel(dtype), row_jobs::sum_kernel(dtype)];
+    let mut kernels = vec![row_jobs::sum_kernel(dtype)];
+    kernels.extend((1..4).map(|count| sum::kernel(dtype, sum::is_pair(dtype, count))));
     kernels.extend([fill_kernel(dtype), clip_kernel(dtype)]);
     kernels.extend(any_zero_kernel(dtype));
     kernels.extend(BinaryOp::ALL.iter().filter_map(|op| binary_kernel(*op, dtype)));

@@ -2,11 +2,12 @@
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::mem::offset_of;
+use std::ops::Range;
 
 use kvstore_core::{DType, Device, backend};
 use kvstore_cuda::batch::{Args, Batch};
 use kvstore_cuda::fan::FanJob;
-use kvstore_cuda::sum::kernel;
+use kvstore_cuda::sum::{is_pair, kernel};
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
@@ -24,10 +25,14 @@ struct Case {
     seed: u64,
 }
 
-fn cases() -> impl Strategy<Value = Vec<Case>> {
-    let same =
-        (0_usize..16).prop_flat_map(|beyond| (2_usize..22).prop_map(move |n| vec![beyond; n]));
-    let beyond = prop_oneof![3 => same, 1 => prop::collection::vec(0_usize..16, 2..22)];
+/// Returns sums of these numbers of addends.
+fn cases(num_addends: Range<usize>) -> impl Strategy<Value = Vec<Case>> {
+    // The sum is a range as well.
+    let num_ranges = num_addends.start + 1..num_addends.end + 1;
+    let numbers = num_ranges.clone();
+    let same = (0_usize..16)
+        .prop_flat_map(move |beyond| numbers.clone().prop_map(move |n| vec![beyond; n]));
+    let beyond = prop_oneof![3 => same, 1 => prop::collection::vec(0_usize..16, num_ranges)];
     let case = (lengths(), beyond, any::<bool>(), any::<u64>());
     let case =
         case.prop_map(|(len, beyond, is_in_place, seed)| Case { len, beyond, is_in_place, seed });
@@ -44,7 +49,7 @@ fn expected(dtype: DType, len: usize, addends: &[Vec<u8>]) -> Vec<u8> {
     sum.content()
 }
 
-fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
+fn check(dtype: DType, cases: &[Case], is_pair: bool, (num_blocks, order): (u32, u32)) {
     let size = dtype.size();
     let mut plan = Batch::<FanJob>::default();
     let mut memory = Vec::new();
@@ -68,7 +73,7 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     }
     let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
     // SAFETY: the batch was built from memory and lists that exist.
-    unsafe { launch(&kernel(dtype), &args, num_blocks, order) };
+    unsafe { launch(&kernel(dtype, is_pair), &args, num_blocks, order) };
     for (expected, mut own, mut addends, place, contents) in memory {
         let found = place.map_or_else(|| own.content(), |place| addends[place].content());
         assert_same(dtype, &expected, &found);
@@ -103,11 +108,22 @@ proptest! {
     #[test]
     fn sums_agree_with_the_host(
         dtype in prop::sample::select(DType::ALL.to_vec()),
-        cases in cases(),
+        cases in cases(1..21),
         num_blocks in 1_u32..6,
         order in 0_u32..1000,
     ) {
-        check(dtype, &cases, num_blocks, order);
+        check(dtype, &cases, false, (num_blocks, order));
+    }
+
+    #[test]
+    fn sums_of_two_halves_agree_with_the_host(
+        dtype in prop::sample::select(halves().collect::<Vec<_>>()),
+        cases in cases(2..3),
+        num_blocks in 1_u32..6,
+        order in 0_u32..1000,
+    ) {
+        prop_assert!(is_pair(dtype, 2) && !is_pair(dtype, 1) && !is_pair(dtype, 3));
+        check(dtype, &cases, true, (num_blocks, order));
     }
 }
 
@@ -121,14 +137,14 @@ fn each_of_many_keys_is_summed_once() {
             is_in_place: false,
             seed: key as u64,
         };
-        check(DType::F32, &(0..num_keys).map(case).collect::<Vec<_>>(), 5, 3);
+        check(DType::F32, &(0..num_keys).map(case).collect::<Vec<_>>(), false, (5, 3));
     }
 }
 
 /// Sums every half-precision number with another one: widening and rounding agree with the host.
 #[test]
 fn every_half_precision_number_is_summed_like_on_the_host() {
-    for dtype in halves() {
+    for (dtype, is_pair) in halves().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
         let size = dtype.size();
         let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
         let shifted: Vec<u8> =
@@ -141,7 +157,7 @@ fn every_half_precision_number_is_summed_like_on_the_host() {
         plan.push(dst.address(), &addends, all.len() as u64, size as u64).unwrap();
         let args = plan.args(plan.jobs().as_ptr() as u64, plan.addends().as_ptr() as u64);
         // SAFETY: as above.
-        unsafe { launch(&kernel(dtype), &args, 3, 0) };
+        unsafe { launch(&kernel(dtype, is_pair), &args, 3, 0) };
         assert_same(dtype, &expected, &dst.content());
     }
 }

@@ -90,13 +90,15 @@ struct Ranges {
 };
 
 // Runs sums, which read the other ranges, or copies, which write them.
-static void fuzz_fan(Kernel kernel, u64 size) {
+// With 0 addends, the number is random.
+static void fuzz_fan(Kernel kernel, u64 size, u32 fixed_addends = 0) {
     Batch<FanJob> batch;
     std::vector<u64> &addends = batch.list;
     for (u64 count = 1 + below(4); count > 0; count--) {
         u64 len = random_len(), place = below(16) * size % 16;
         bool is_aligned = below(4) != 0;
-        u32 num_addends = 1 + (u32)below(18), first = (u32)addends.size();
+        u32 random_addends = 1 + (u32)below(18), first = (u32)addends.size();
+        u32 num_addends = fixed_addends ? fixed_addends : random_addends;
         for (u32 n = 0; n < num_addends; n++)
             addends.push_back(
                 batch.memory.range(len * size, is_aligned ? place : below(16) * size % 16));
@@ -374,6 +376,7 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
 
 // Macros that run the kernels of each type, for the lists of types and of formulas.
 #define FUZZ_SUM(name, T, ...) fuzz_fan(kv_sum_##name, sizeof(T));
+#define FUZZ_PAIR_SUM(name, T, ...) fuzz_fan(kv_pair_sum_##name, sizeof(T), 2);
 #define FUZZ_SUM_ROWS(name, T, ...) fuzz_sum_rows(kv_sum_rows_##name, sizeof(T));
 #define FUZZ_CAST(from, From, to, To) fuzz_cast(kv_cast_##from##_##to, sizeof(From), sizeof(To));
 #define FUZZ_OPERATIONS(name, T, ...)                                                              \
@@ -401,6 +404,7 @@ int main(int, char **arguments) {
     for (u64 round = 0; round < rounds; round++) {
         KV_FLOATS(FUZZ_SUM)
         KV_WORDS(FUZZ_SUM)
+        KV_HALVES(FUZZ_PAIR_SUM)
         fuzz_fan(kv_broadcast_8, 1);
         fuzz_fan(kv_broadcast_16, 2);
         fuzz_fan(kv_broadcast_32, 4);
