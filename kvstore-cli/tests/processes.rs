@@ -69,7 +69,7 @@ fn sigterm_ends_the_server_with_code_0() {
 }
 
 #[test]
-fn a_server_ends_in_order_although_nobody_reads_its_output() {
+fn a_server_ends_in_order_although_its_output_is_closed() {
     let mut served = Served::start(&["--address", "127.0.0.1:0"]);
     served.process.stop_reading();
     served.process.signal("TERM");

@@ -28,7 +28,7 @@ use crate::wire::{Elements, parse_spec};
 pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
 
 /// How long an attempt to connect may take. The next one follows after a pause of up to a second,
-/// so that a client continues soon after its network.
+/// so that a client reconnects soon after the network is back.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// How much longer than the server the client waits, so that the server's report of a timeout,
@@ -46,8 +46,10 @@ pub(crate) struct Connection {
     pulled: PulledVersions,
     /// The barriers that this member has passed.
     barriers: Mutex<Barriers>,
-    /// The run of the server whose group this process joined.
-    first_run: OnceLock<u64>,
+    /// The run of the server that has the values, as far as this process knows.
+    known_run: AtomicU64,
+    /// Why this process has left, if not because the store was closed.
+    left_because: Arc<OnceLock<String>>,
     /// Ends the membership when it is dropped or a message is sent.
     end: mpsc::Sender<()>,
     jitter: AtomicU64,
@@ -85,6 +87,21 @@ impl Unanswered {
 struct Barriers {
     incarnation: u64,
     round: u64,
+}
+
+/// Ends a membership from outside of its connection.
+pub(super) struct Leaver {
+    end: mpsc::WeakSender<()>,
+    reason: Arc<OnceLock<String>>,
+}
+
+impl Leaver {
+    fn leave(self, reason: String) {
+        if let Some(end) = self.end.upgrade() {
+            let _ = self.reason.set(reason);
+            let _ = end.try_send(());
+        }
+    }
 }
 
 /// A call: a request and its data.
@@ -191,12 +208,13 @@ impl Connection {
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
             pulled: PulledVersions::default(),
             barriers: Mutex::default(),
-            first_run: OnceLock::new(),
+            known_run: AtomicU64::new(0),
+            left_because: Arc::default(),
             end,
         });
         let deadline = connection.deadline();
-        let joined = connection.joined(deadline).await?;
-        let _ = connection.first_run.set(joined.server_run);
+        connection.joined(deadline).await?;
+        connection.know_run();
         Ok(connection)
     }
 
@@ -213,10 +231,17 @@ impl Connection {
         }
     }
 
-    /// Returns whether the server has been restarted since this process joined its group.
+    /// Records that this run of the server has the values.
+    pub(super) fn know_run(&self) {
+        if let Some(joined) = self.membership() {
+            self.known_run.store(joined.server_run, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the server was restarted, and may have lost its values.
     pub(super) fn is_restarted(&self) -> bool {
-        let now = self.membership().map(|joined| joined.server_run);
-        now.is_some_and(|now| self.first_run.get().is_some_and(|first| *first != now))
+        let known = self.known_run.load(Ordering::Relaxed);
+        self.membership().is_some_and(|joined| joined.server_run != known)
     }
 
     /// Returns whether the connection is lost.
@@ -281,24 +306,28 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns a sender whose messages end the membership. It does not keep this process a member.
-    pub(super) fn leaver(&self) -> mpsc::WeakSender<()> {
-        self.end.downgrade()
+    /// Returns what ends the membership. It does not keep this process a member.
+    pub(super) fn leaver(&self) -> Leaver {
+        Leaver { end: self.end.downgrade(), reason: Arc::clone(&self.left_because) }
     }
 
-    /// Ends the memberships at the other servers if this server refuses this process, because
-    /// another process has its name. Then that process can join there too.
-    pub(super) fn refused(
+    /// Ends the memberships at the other servers if another process takes the name at this server,
+    /// so that it can join there, too.
+    pub(super) fn leave_others_if_replaced(
         &self,
-        others: Vec<mpsc::WeakSender<()>>,
+        others: Vec<Leaver>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let mut session = self.session.clone();
+        let server = self.target.server.clone();
         async move {
             let ended =
                 session.wait_for(|session| matches!(session, Session::Refused(..) | Session::Left));
-            if ended.await.is_ok_and(|ended| matches!(*ended, Session::Refused(..))) {
-                for end in others.iter().filter_map(mpsc::WeakSender::upgrade) {
-                    let _ = end.try_send(());
+            if let Ok(ended) = ended.await
+                && let Session::Refused(Code::AlreadyExists | Code::FailedPrecondition, text) =
+                    &*ended
+            {
+                for other in others {
+                    other.leave(format!("left, because server `{server}` refuses it: {text}"));
                 }
             }
         }
@@ -327,7 +356,13 @@ impl Connection {
                 let waited = self.target.timeout.as_secs_f64();
                 Err(Error::Timeout(format!("server `{server}`: no answer in {waited} s: {reason}")))
             }
-            Session::Left => Err(Error::Closed { what: "the store".to_owned() }),
+            Session::Left => Err(match self.left_because.get() {
+                None => Error::Closed { what: "the store".to_owned() },
+                Some(reason) => Error::Transport {
+                    operation: format!("server `{server}`"),
+                    source: reason.clone().into(),
+                },
+            }),
             Session::Refused(Code::AlreadyExists | Code::InvalidArgument, reason) => {
                 Err(Error::InvalidArgument(reason))
             }
@@ -492,7 +527,7 @@ impl Connection {
                     status.message()
                 ))),
                 _ if has_not_connected(&status) => Attempt::NotMade(status),
-                Code::InvalidArgument | Code::OutOfRange => Attempt::Failed(Error::Transport {
+                Code::InvalidArgument => Attempt::Failed(Error::Transport {
                     operation: call.what.clone(),
                     source: status.message().to_owned().into(),
                 }),

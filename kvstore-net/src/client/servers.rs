@@ -74,7 +74,7 @@ impl Servers {
             for (index, connection) in all.iter().enumerate() {
                 let others = all.iter().enumerate().filter(|(other, _)| *other != index);
                 let others = others.map(|(_, other)| other.leaver()).collect();
-                driver.spawn(connection.refused(others))?;
+                driver.spawn(connection.leave_others_if_replaced(others))?;
             }
         }
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
@@ -112,7 +112,12 @@ impl Servers {
         self.all.iter().filter(|connection| connection.is_lost()).count()
     }
 
-    /// Returns the servers that have been restarted since this process joined their groups.
+    /// Records that all servers have the values.
+    pub(super) fn know_runs(&self) {
+        self.all.iter().for_each(|connection| connection.know_run());
+    }
+
+    /// Returns the servers that were restarted, and may have lost their values.
     pub(super) fn restarted(&self) -> Vec<&str> {
         let restarted = self.all.iter().filter(|connection| connection.is_restarted());
         restarted.map(|connection| connection.server()).collect()

@@ -487,6 +487,7 @@ impl KvStore for NetStore {
             let call = Call::write(Verb::Rollback(rollback), "rollback".to_owned());
             self.servers.call(Call { elements, ..call }).map(drop)
         })?;
+        self.servers.know_runs();
         self.servers.forget_compression();
         // Locked only now, because an updater that the rollback drops may call this store.
         self.servers.residuals().restore(snapshot, |key, residual| match &self.sharded {

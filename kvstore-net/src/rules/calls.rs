@@ -44,12 +44,13 @@ impl AnsweredCalls {
         sequence < self.below && !self.except.contains(&sequence)
     }
 
-    /// Adds what a message says. Messages may arrive in another order than they were sent.
+    /// Adds what a message reports. Messages may arrive in another order than they were sent.
     fn add(&mut self, below: u64, except: &[u64]) {
         if below > self.below {
             // The member sent this message after all those that have arrived.
             *self = Self { below, except: except.iter().copied().collect() };
-        } else if below == self.below {
+        } else if below == self.below && except.len() < self.except.len() {
+            let except: BTreeSet<u64> = except.iter().copied().collect();
             self.except.retain(|sequence| except.contains(sequence));
         }
     }

@@ -1,9 +1,9 @@
 //! [`Checkpoints`]: the folder where a server writes its parts of checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
 
 use kvstore_core::{Error, PartList, Result, Snapshot};
 
@@ -11,8 +11,16 @@ use kvstore_core::{Error, PartList, Result, Snapshot};
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     root: Option<PathBuf>,
-    /// The numbers of the files that this run of the server has written to each folder.
-    written: Mutex<BTreeMap<PathBuf, BTreeSet<u64>>>,
+    folders: Mutex<BTreeMap<PathBuf, Folder>>,
+}
+
+/// What this run of the server has written to a folder.
+#[derive(Debug, Default)]
+struct Folder {
+    /// The numbers of the files.
+    written: BTreeSet<u64>,
+    /// The number of the newest checkpoint that is complete.
+    published: u64,
 }
 
 /// Returns the name of the file with the part of a server.
@@ -22,7 +30,7 @@ pub(crate) fn file_name(number: u64, server: u32) -> String {
 
 impl Checkpoints {
     pub(crate) fn new(root: Option<PathBuf>) -> Self {
-        Self { root, written: Mutex::default() }
+        Self { root, folders: Mutex::default() }
     }
 
     /// Returns the folder of a checkpoint.
@@ -39,11 +47,15 @@ impl Checkpoints {
         Ok(root.join(checked(name)?))
     }
 
-    fn written(&self) -> MutexGuard<'_, BTreeMap<PathBuf, BTreeSet<u64>>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    fn folders(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Folder>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the snapshot of this server.
+    fn published(&self, folder: &Path) -> u64 {
+        self.folders().get(folder).map_or(0, |folder| folder.published)
+    }
+
+    /// Writes the snapshot of this server. Does nothing if this or a later checkpoint is complete.
     ///
     /// # Errors
     /// - [`Error::Io`] if the file cannot be written, for example because the disk is full.
@@ -53,22 +65,32 @@ impl Checkpoints {
         (number, server): (u64, u32),
         snapshot: &Snapshot,
     ) -> Result<()> {
+        if self.published(folder) >= number {
+            return Ok(());
+        }
         fs::create_dir_all(folder).map_err(|source| Error::Io {
             path: folder.to_owned(),
             operation: "creating".to_owned(),
             source,
         })?;
-        snapshot.write(folder.join(file_name(number, server)))?;
-        self.written().entry(folder.to_owned()).or_default().insert(number);
+        let path = folder.join(file_name(number, server));
+        snapshot.write(&path)?;
+        let mut folders = self.folders();
+        let known = folders.entry(folder.to_owned()).or_default();
+        if known.published > number {
+            remove(&path);
+        } else {
+            known.written.insert(number);
+        }
         Ok(())
     }
 
-    /// Writes the list of parts if this is the first server. Then removes the files that a server
-    /// with this number has written to the folder for earlier checkpoints. Does nothing if the list
-    /// of a later checkpoint has been published before.
+    /// Writes the list of parts if this is the first server. Then removes the files that servers
+    /// with this index have written to the folder for earlier checkpoints. Does nothing if a later
+    /// checkpoint is complete.
     ///
     /// # Errors
-    /// - [`Error::Io`] if the list cannot be written.
+    /// - [`Error::Io`] if the part of this server is gone, or the list cannot be written.
     /// - [`Error::Internal`] if the server was restarted after it had written its part.
     pub(crate) fn publish(
         &self,
@@ -76,20 +98,28 @@ impl Checkpoints {
         (number, server): (u64, u32),
         parts: &PartList,
     ) -> Result<()> {
-        let mut written = self.written();
-        let numbers = written.entry(folder.to_owned()).or_default();
-        if numbers.first().is_some_and(|first| *first > number) {
+        let mut folders = self.folders();
+        let known = folders.entry(folder.to_owned()).or_default();
+        if known.published > number {
             return Ok(());
         }
-        if !numbers.contains(&number) {
+        if !known.written.contains(&number) {
             let text = format!("part {number} was not written by this run of the server");
             return Err(Error::Internal(text));
         }
+        // Another server with this index may use the same folder by mistake.
+        let path = folder.join(file_name(number, server));
+        fs::metadata(&path).map_err(|source| Error::Io {
+            path,
+            operation: "looking for the part of this server".to_owned(),
+            source,
+        })?;
         if server == 0 {
             parts.write(folder)?;
         }
+        known.published = number;
+        known.written = known.written.split_off(&number);
         remove_earlier(folder, (number, server));
-        *numbers = numbers.split_off(&number);
         Ok(())
     }
 }
@@ -97,21 +127,29 @@ impl Checkpoints {
 /// Removes the files of earlier checkpoints, also those that an earlier run of the server has
 /// written.
 fn remove_earlier(folder: &Path, (number, server): (u64, u32)) {
-    let removed = fs::read_dir(folder).and_then(|entries| {
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name();
-            let parts = name.to_str().and_then(|name| name.split_once('-'));
-            let earlier = parts.and_then(|(earlier, _)| earlier.parse().ok());
-            let is_earlier = |earlier: &u64| *earlier < number;
-            if earlier.filter(is_earlier).is_some_and(|old| name == *file_name(old, server)) {
-                fs::remove_file(entry.path())?;
-            }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!(%error, folder = %folder.display(), "old parts cannot be found");
+            return;
         }
-        Ok(())
-    });
-    if let Err(error) = removed {
-        tracing::warn!(%error, folder = %folder.display(), "an old part cannot be removed");
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let parts = name.to_str().and_then(|name| name.split_once('-'));
+        let earlier: Option<u64> = parts.and_then(|(earlier, _)| earlier.parse().ok());
+        if earlier.is_some_and(|old| old < number && name == *file_name(old, server)) {
+            remove(&entry.path());
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, path = %path.display(), "an old part cannot be removed");
+        }
+        _ => {}
     }
 }
 

@@ -204,8 +204,8 @@ impl Group {
         Ok(joined)
     }
 
-    /// Checks that a call comes from a member, which is a sign of life, and records which calls it
-    /// has the replies of: all below a number, except some. Returns its role.
+    /// Checks that a call comes from a member, which is a sign of life, and records the calls whose
+    /// replies it has: all below a number, except some. Returns its role.
     pub(crate) fn authorise(
         &self,
         name: &str,

@@ -211,6 +211,7 @@ impl Server {
             end: ending.clone(),
             permits: Arc::new(Semaphore::new(MOST_BLOCKING)),
             reads: Arc::new(Semaphore::new(MOST_BLOCKING)),
+            statuses: Arc::new(Semaphore::new(1)),
             short: Arc::new(Semaphore::new(1)),
         };
         // A small message must not wait for the acknowledgement of the one before.

@@ -57,6 +57,8 @@ pub(crate) struct Service {
     pub(crate) permits: Arc<Semaphore>,
     /// The same for calls that only read.
     pub(crate) reads: Arc<Semaphore>,
+    /// The permit of a status, which other calls must not hold up.
+    pub(crate) statuses: Arc<Semaphore>,
     /// The permit of the short call.
     pub(crate) short: Arc<Semaphore>,
 }
@@ -192,7 +194,7 @@ impl Service {
         };
         let deadline = Instant::now() + wait;
         if let Verb::Status(_) = verb {
-            let status = self.blocking(&self.reads, || self.status()).await;
+            let status = self.blocking(&self.statuses, || self.status()).await;
             return Ok(status.unwrap_or_else(|error| failed(&error)));
         }
         let caller = Caller {

@@ -84,6 +84,7 @@ pub(super) async fn serve_store(
         end: ending.clone(),
         permits: Arc::new(Semaphore::new(16)),
         reads: Arc::new(Semaphore::new(16)),
+        statuses: Arc::new(Semaphore::new(1)),
         short: Arc::new(Semaphore::new(1)),
     };
     serve(service, incoming, ending).await;

@@ -37,6 +37,8 @@ pub(crate) fn failure_of(error: &Error) -> Failure {
             failure.message.clone_from(reason);
         }
         Error::Timeout(text) | Error::Internal(text) => failure.message.clone_from(text),
+        // The client names this server.
+        Error::Server { source, .. } => return failure_of(source),
         Error::Closed { what } => failure.subject.clone_from(what),
         _ => {}
     }

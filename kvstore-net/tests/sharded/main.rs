@@ -442,27 +442,50 @@ fn an_updater_cannot_checkpoint_its_own_server() {
 }
 
 #[test]
-fn a_call_of_a_key_whose_parts_are_lost_names_the_server() {
-    let mut servers = start(2);
-    let options = options(&servers).timeout(SHORT);
-    let store = NetStore::connect(backends(), &options).unwrap();
-    store.init(&[key("w")], &[value(&[1.0; 100])]).unwrap();
-    let snapshot = store.snapshot().unwrap();
+fn calls_of_keys_whose_parts_are_lost_fail_until_a_rollback() {
     let home = home("w", 2);
-    let address = servers[1 - home].address().to_string();
-    servers[1 - home].shut_down();
-    servers[1 - home] =
-        Arc::new(Server::start(backends(), &ServerOptions::new(&*address)).unwrap());
-    let error = store.pull(&[key("w")], 0).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
-    let expected = format!("server `{address}` was restarted, and may need a restore");
-    assert!(error.chain().ends_with(&expected), "{}", error.chain());
-    store.rollback(&snapshot).unwrap();
-    assert_eq!(numbers(&store, "w"), [1.0; 100]);
+    for restarted in [home, 1 - home] {
+        let mut servers = start(2);
+        let options = options(&servers).timeout(SHORT);
+        let store = NetStore::connect(backends(), &options).unwrap();
+        store.init(&[key("w")], &[value(&[1.0; 100])]).unwrap();
+        let snapshot = store.snapshot().unwrap();
+        let address = servers[restarted].address().to_string();
+        servers[restarted].shut_down();
+        servers[restarted] =
+            Arc::new(Server::start(backends(), &ServerOptions::new(&*address)).unwrap());
+        let error = store.pull(&[key("w")], 0).unwrap_err();
+        if restarted == home {
+            assert_eq!(error.code(), ErrorCode::KeyNotFound, "{}", error.chain());
+        } else {
+            let hint = format!("server `{address}` was restarted, and may need a restore");
+            assert_eq!(error.code(), ErrorCode::Timeout, "{}", error.chain());
+            assert!(error.chain().ends_with(&hint), "{}", error.chain());
+        }
+        store.rollback(&snapshot).unwrap();
+        assert_eq!(numbers(&store, "w"), [1.0; 100]);
+    }
 }
 
 #[test]
-fn a_process_whose_name_was_taken_at_one_server_gives_it_up_at_all() {
+fn workers_that_checkpoint_at_once_leave_a_complete_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = start_with(2, &ServerOptions::new("127.0.0.1:0").checkpoints(folder.path()));
+    let stores = [0, 1, 2].map(|_| connect(&servers));
+    stores[0].init(&[key("w"), key("x")], &[value(&[1.0; 100]), value(&[2.0])]).unwrap();
+    std::thread::scope(|scope| {
+        for store in &stores {
+            scope.spawn(|| (0..20).for_each(|_| store.checkpoint_on_servers("model").unwrap()));
+        }
+    });
+    let saved = folder.path().join("model");
+    let snapshot = Snapshot::read(backends(), &saved).unwrap();
+    assert!(snapshot.changed_keys(&stores[0].snapshot().unwrap()).unwrap().is_empty());
+    assert_eq!(files(&saved).len(), 3, "{:?}", files(&saved));
+}
+
+#[test]
+fn a_process_whose_name_was_taken_at_one_server_leaves_all_servers() {
     let lease = Duration::from_millis(500);
     let servers = start_with(2, &ServerOptions::new("127.0.0.1:0").lease(lease));
     let proxy = Proxy::new(servers[0].address());
@@ -479,7 +502,8 @@ fn a_process_whose_name_was_taken_at_one_server_gives_it_up_at_all() {
     assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
     *proxy.server.lock().unwrap() = server;
     eventually("the name is free", || NetStore::connect(backends(), &new).is_ok());
-    assert!(old.keys().is_err());
+    let text = old.keys().unwrap_err().chain();
+    assert!(text.contains("this process is not a member, or a later one has its name"), "{text}");
 }
 
 #[test]

@@ -296,7 +296,7 @@ impl Sharded {
             loop {
                 match self.fetch_placements(key) {
                     Ok(newest) if newest.iter().any(|newest| newest.layout == NO_LAYOUT) => {
-                        // The value may be replaced, or keep its layout if that fails.
+                        // Another call is replacing the value. If that fails, it keeps its layout.
                         self.wait_again(&mut since, &describe_call("push", keys))?;
                         continue;
                     }
