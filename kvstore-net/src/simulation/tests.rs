@@ -74,12 +74,21 @@ fn a_seed_repeats_a_simulation() {
     }
 }
 
+/// Runs a future on a clock that moves only while all tasks wait.
+fn in_paused_time(test: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(test);
+}
+
+/// Returns an empty group, and a deadline before its leases end.
+fn group() -> (Group, Instant) {
+    (Group::new(Duration::from_secs(10), 0), Instant::now() + Duration::from_secs(5))
+}
+
 #[test]
 fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let group = Group::new(Duration::from_secs(10), 0);
-        let late = Instant::now() + Duration::from_secs(5);
+    in_paused_time(async {
+        let (group, late) = group();
         let join = |process| group.join("one", process, Role::Worker, late);
         let (old, _) = join(1).await.unwrap();
         let caller = Caller { name: "one".to_owned(), incarnation: old.incarnation, sequence: 1 };
@@ -102,10 +111,8 @@ fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
 
 #[test]
 fn a_call_that_waits_long_does_not_hold_up_the_others() {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let group = Group::new(Duration::from_secs(10), 0);
-        let late = Instant::now() + Duration::from_secs(5);
+    in_paused_time(async {
+        let (group, late) = group();
         let (joined, _) = group.join("one", 1, Role::Worker, late).await.unwrap();
         let caller =
             |sequence| Caller { name: "one".to_owned(), incarnation: joined.incarnation, sequence };

@@ -370,10 +370,16 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Returns a new folder, and the options of servers that write their checkpoints there.
+fn with_folder() -> (tempfile::TempDir, ServerOptions) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    (folder, options)
+}
+
 #[test]
 fn checkpoints_on_servers_restore_anywhere() {
-    let folder = tempfile::tempdir().unwrap();
-    let options_of_servers = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    let (folder, options_of_servers) = with_folder();
     for num_servers in [1, 3] {
         let servers = start_with(num_servers, &options_of_servers);
         let store = connect(&servers);
@@ -400,8 +406,7 @@ fn checkpoints_on_servers_restore_anywhere() {
 
 #[test]
 fn a_checkpoint_replaces_the_parts_that_an_earlier_run_of_the_servers_has_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    let (folder, options) = with_folder();
     let saved = folder.path().join("model");
     for number in [1.0, 2.0] {
         let servers = start_with(2, &options);
@@ -419,8 +424,7 @@ fn a_checkpoint_replaces_the_parts_that_an_earlier_run_of_the_servers_has_writte
 
 #[test]
 fn an_updater_cannot_checkpoint_its_own_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    let (_folder, options) = with_folder();
     for num_servers in [1, 2] {
         let servers = start_with(num_servers, &options);
         let (store, other) = (connect(&servers), Arc::new(connect(&servers)));
@@ -469,8 +473,8 @@ fn calls_of_keys_whose_parts_are_lost_fail_until_a_rollback() {
 
 #[test]
 fn workers_that_checkpoint_at_once_leave_a_complete_checkpoint() {
-    let folder = tempfile::tempdir().unwrap();
-    let servers = start_with(2, &ServerOptions::new("127.0.0.1:0").checkpoints(folder.path()));
+    let (folder, options) = with_folder();
+    let servers = start_with(2, &options);
     let stores = [0, 1, 2].map(|_| connect(&servers));
     stores[0].init(&[key("w"), key("x")], &[value(&[1.0; 100]), value(&[2.0])]).unwrap();
     std::thread::scope(|scope| {
@@ -508,8 +512,7 @@ fn a_process_whose_name_was_taken_at_one_server_leaves_all_servers() {
 
 #[test]
 fn checkpoints_on_servers_that_fail_keep_the_earlier_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let good = ServerOptions::new("127.0.0.1:0").checkpoints(folder.path());
+    let (folder, good) = with_folder();
     let mut servers = start_with(2, &good);
     let store = connect(&servers[..1]);
     for name in ["", "..", ".", "a/b", "/tmp/x", "a\0b", &"x".repeat(300)] {
