@@ -194,7 +194,7 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
     println!("noticed after {time:?}");
     // The last renewal may be a third of the lease old.
     assert!(time > Duration::from_secs(1), "{time:?}");
-    // The tests of connections would take 20 s to notice it.
+    // Without leases, the keep-alive of the connection would notice it after 20 s.
     assert!(time < Duration::from_secs(15), "{time:?}");
     assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
     // The same process continues.

@@ -327,7 +327,8 @@ impl Connection {
                     &*ended
             {
                 for other in others {
-                    other.leave(format!("left, because server `{server}` refuses it: {text}"));
+                    let reason = "this process has left, because another server has refused it";
+                    other.leave(format!("{reason}: server `{server}`: {text}"));
                 }
             }
         }
