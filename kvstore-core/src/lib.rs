@@ -60,7 +60,7 @@ pub use staleness::{push_staleness, with_staleness};
 pub use store::scratch;
 pub use store::{
     BlockSums, CompleteSums, Description, GroupMember, KeyStats, KvStore, LocalStore, OnExisting,
-    OnMembers, Outputs, PulledValue, Snapshot, Updater, WorkerGroup, check_clip,
+    OnMembers, Outputs, PulledValue, Snapshot, SnapshotSource, Updater, WorkerGroup, check_clip,
     check_clipped_dtype, check_compressed,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};

@@ -61,7 +61,7 @@ fn get<'l>(
     key: JString<'_>,
 ) -> Result<JLongArray<'l>> {
     let (snapshot, key) = (self::snapshot(snapshot)?, convert::key(env, &key)?);
-    let value = snapshot.get(&key).map(Value::to_dense).transpose()?;
+    let value = snapshot.get(&key)?.as_ref().map(Value::to_dense).transpose()?;
     convert::adopt(env, NDArray::new(value.ok_or(Error::KeyNotFound { key })?))
 }
 
@@ -91,11 +91,11 @@ fn optimizer_state(
     key: JString<'_>,
 ) -> Result<jlong> {
     let (snapshot, key) = (self::snapshot(snapshot)?, convert::key(env, &key)?);
-    if snapshot.get(&key).is_none() {
+    if !snapshot.contains(&key) {
         return Err(Error::KeyNotFound { key }.into());
     }
-    match snapshot.optimizer_state(&key) {
-        Some(state) => Ok(STATES.insert(Mutex::new(state.clone()))?),
+    match snapshot.optimizer_state(&key)? {
+        Some(state) => Ok(STATES.insert(Mutex::new(state))?),
         None => Ok(0),
     }
 }

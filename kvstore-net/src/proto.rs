@@ -3,5 +3,6 @@
 #![allow(missing_docs, clippy::pedantic, unreachable_pub, reason = "generated code")]
 
 include!("proto/messages.rs");
+include!("proto/replies.rs");
 include!("proto/client.rs");
 include!("proto/server.rs");

@@ -565,9 +565,9 @@ fn a_push_that_does_not_fit_the_memory_of_the_server_changes_nothing() {
     let error = store.push(&[key("w"), key("w")], &[large(2.0), large(3.0)], 0).unwrap_err();
     assert_eq!(error.code(), ErrorCode::OutOfMemory, "{}", error.chain());
     assert_eq!((number(&store, "w"), store.versions(&[key("w")]).unwrap()), (1.0, vec![0]));
-    // A rollback needs memory for the old values, the file, and the new values.
+    // A rollback to a file needs memory for the old values, the file, and the new values.
     let snapshot = store.snapshot().unwrap();
-    let error = store.rollback(&snapshot).unwrap_err();
+    let error = store.rollback(&snapshot.load().unwrap()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::OutOfMemory, "{}", error.chain());
     assert!(snapshot.changed_keys(&store.snapshot().unwrap()).unwrap().is_empty());
     store.set_updater(None).unwrap();

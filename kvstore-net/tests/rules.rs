@@ -303,6 +303,26 @@ fn a_dead_member_is_forgotten_although_others_are_busy() {
 }
 
 #[test]
+fn a_member_is_remembered_for_a_lease_after_its_death() {
+    let mut members = Members::new(LEASE, 0);
+    let remembered = |members: &Members, now| members.remembered(now).collect::<Vec<_>>();
+    let joined = members.join(Duration::ZERO, "a", 1, Role::Worker).unwrap();
+    let died = LEASE / 2;
+    members.lose(died, "a", joined.connection);
+    let soon = died + LEASE / 2;
+    assert_eq!(remembered(&members, soon), [joined.incarnation]);
+    assert!(remembered(&members, died + LEASE).is_empty());
+    members.renew(died + LEASE, "a", joined.incarnation).unwrap();
+    assert_eq!(remembered(&members, died + LEASE), [joined.incarnation]);
+    // A later process takes the name.
+    members.end_leases(3 * LEASE);
+    let later = members.join(3 * LEASE, "a", 2, Role::Worker).unwrap();
+    assert_eq!(remembered(&members, 3 * LEASE), [later.incarnation]);
+    assert!(members.leave("a", later.incarnation));
+    assert!(remembered(&members, 3 * LEASE).is_empty());
+}
+
+#[test]
 fn a_call_is_refused_while_too_many_are_unconfirmed() {
     let mut calls = Calls::new(2);
     assert_eq!(calls.begin(1, true), Begun::New);

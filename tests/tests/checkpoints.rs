@@ -125,8 +125,9 @@ fn restored_states_continue_with_the_same_bits() {
                 ["a", "b"].map(|key| store.pull_new(key).unwrap()[0].to_bytes().unwrap());
 
             let other = create("device").unwrap();
-            let values = ["b", "a"]
-                .map(|text| NDArray::new(before.get(&key(text)).unwrap().to_dense().unwrap()));
+            let values = ["b", "a"].map(|text| {
+                NDArray::new(before.get(&key(text)).unwrap().unwrap().to_dense().unwrap())
+            });
             other.init(["b", "a"], values.to_vec()).unwrap();
             // If the file does not contain the optimizer, it must be set first.
             other

@@ -22,9 +22,9 @@ const WRITER: &str = env!("CARGO_BIN_EXE_checkpoint_writer");
 fn number_in(path: &Path) -> f32 {
     let snapshot = Snapshot::read(backends(), path).unwrap();
     assert_eq!(snapshot.len(), 3);
-    let numbers = snapshot
-        .keys()
-        .flat_map(|key| snapshot.get(key).unwrap().to_dense().unwrap().to_vec::<f32>().unwrap());
+    let numbers = snapshot.keys().flat_map(|key| {
+        snapshot.get(key).unwrap().unwrap().to_dense().unwrap().to_vec::<f32>().unwrap()
+    });
     let numbers: Vec<f32> = numbers.collect();
     assert!(numbers.iter().all(|number| *number == numbers[0]), "two checkpoints in one file");
     numbers[0]

@@ -159,7 +159,8 @@ impl Drop for FinishOnDrop {
 
 impl Checkpoint {
     /// Starts a thread that writes the snapshot like [`Snapshot::write`]. Prepares the header
-    /// first, which takes time proportional to the number of keys.
+    /// first, which takes time proportional to the number of keys. If the values are elsewhere,
+    /// loads them first (see [`Snapshot::load`]).
     ///
     /// Checkpoints of one process to the same file are written in the order of the `begin` calls.
     ///

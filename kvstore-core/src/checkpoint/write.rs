@@ -51,6 +51,7 @@ impl Snapshot {
     ///   format, 100 MB.
     /// - [`Error::Unsupported`] if a value has more than 4096 axes.
     /// - [`Error::InvalidArgument`] if the name of a key takes more than 64 KiB in the file.
+    /// - The errors of [`Snapshot::load`].
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         CheckpointFile::of_store(self)?.to_bytes()
@@ -213,15 +214,16 @@ fn describe(
     content: FileContent,
 ) -> Result<(Manifest, Vec<(String, Tensor)>)> {
     let is_complete = content == FileContent::Store;
+    let held = snapshot.held()?;
     let mut tensors = fallible::with_capacity(snapshot.len())?;
     let mut keys = fallible::with_capacity(snapshot.len())?;
-    for copy in snapshot.copies() {
+    for copy in held.copies() {
         let (key, shape) = (copy.key.as_str(), copy.value.spec().shape());
         if shape.rank() > MAX_ITEMS {
             let text = format!("key `{key}`: a file cannot store a value of {} axes", shape.rank());
             return Err(Error::Unsupported(text));
         }
-        let state = snapshot.state_of(copy);
+        let state = held.state_of(copy);
         let outline = state.and_then(OptimizerState::outline);
         if is_complete {
             match &copy.value {

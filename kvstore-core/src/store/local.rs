@@ -538,6 +538,9 @@ impl KvStore for LocalStore {
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         let _span = tracing::debug_span!("rollback").entered();
+        self.reject_inside_updater("rollback")?;
+        // Before the gate is closed, because the values may be elsewhere.
+        let snapshot = &snapshot.load()?;
         let gate = self.enter_alone("rollback")?;
         let policy = match (snapshot.policy(), self.settings().policy) {
             (SavedPolicy::Known(policy), _) => policy.clone(),
@@ -548,7 +551,7 @@ impl KvStore for LocalStore {
                 return Err(Error::invalid(text));
             }
         };
-        self.table.replace(snapshot.copies())?;
+        self.table.replace(snapshot.held()?.copies())?;
         let mut settings = self.change_settings();
         settings.compression = snapshot.compression();
         settings.clip_global_norm = snapshot.clip_global_norm();

@@ -28,7 +28,7 @@ use crate::tensor::Tensor;
 use crate::types::{Error, Key, Result};
 
 pub use local::LocalStore;
-pub use snapshot::Snapshot;
+pub use snapshot::{Snapshot, SnapshotSource};
 pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
@@ -322,6 +322,9 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// The call waits for changes in progress, so the snapshot contains each of them completely or
     /// not at all. It copies no values, and later changes of the store do not affect it. While the
     /// snapshot exists, each key that changes needs memory for its new value.
+    ///
+    /// A store on servers keeps the values there, until the last clone of the snapshot is dropped:
+    /// see [`SnapshotSource`].
     ///
     /// # Errors
     /// - [`Poisoned`](crate::Error::Poisoned) if an earlier update of a key panicked. Removing the

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::policy::{ActiveOptimizer, Policy, RunId};
-use super::snapshot::{SavedPolicy, SavedSettings, Snapshot};
+use super::snapshot::{HeldSnapshot, SavedPolicy, SavedSettings, Snapshot};
 use super::table::{KeyCopy, Progress};
 use crate::codec::Compression;
 use crate::fallible;
@@ -68,11 +68,12 @@ impl Snapshot {
     /// - [`Error::InvalidArgument`] if a part is not within its value.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn part(&self, part: impl Fn(&Key) -> Option<(usize, TensorSpec)>) -> Result<Self> {
+        let held = self.held()?;
         let mut copies = fallible::with_capacity(self.len())?;
-        for copy in self.copies() {
+        for copy in held.copies() {
             let Some((first, spec)) = part(&copy.key) else { continue };
             let value = copy.value.to_dense()?.view(first, spec.shape().clone())?.compact()?;
-            let state = match (self.optimizer(), self.state_of(copy)) {
+            let state = match (held.optimizer(), held.state_of(copy)) {
                 (Some(optimizer), Some(state)) => Some(state.part(optimizer, first, &spec)?),
                 _ => None,
             };
@@ -100,39 +101,33 @@ impl Snapshot {
     /// - [`Error::InvalidArgument`] if the rows are not within the value.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn slice_rows(&self, rows: impl Fn(&Key) -> Option<Option<Range<usize>>>) -> Result<Self> {
+        let held = self.held()?;
         let mut copies = Vec::new();
-        for copy in self.copies() {
+        for copy in held.copies() {
             let copy = match rows(&copy.key) {
                 None => continue,
                 Some(None) => Arc::clone(copy),
-                Some(Some(rows)) => self.sliced(copy, &rows)?,
+                Some(Some(rows)) => sliced(&held, copy, &rows)?,
             };
             fallible::push(&mut copies, copy)?;
         }
         Ok(Self::new(self.store_name(), self.settings().clone(), copies))
     }
 
-    fn sliced(&self, copy: &KeyCopy, rows: &Range<usize>) -> Result<Arc<KeyCopy>> {
-        let value = copy.value.slice_rows(rows.clone())?;
-        let value = match value {
-            Value::Dense(value) => Value::Dense(value.compact()?),
-            Value::Rows(_) => value,
-        };
-        let first = rows.start * row_len(value.spec().shape());
-        let state = match (self.optimizer(), self.state_of(copy)) {
-            (Some(optimizer), Some(state)) => Some(state.part(optimizer, first, value.spec())?),
-            _ => None,
-        };
-        let residuals = copy
-            .progress
-            .residuals
-            .iter()
-            .map(|residual| residual.view(first, value.spec().shape().clone())?.compact());
-        let residuals = fallible::try_collect(residuals)?;
-        let run = if state.is_some() { copy.progress.run } else { RunId::default() };
-        let progress = Progress { run, state: state.unwrap_or_default(), residuals };
-        let (key, num_pushes) = (copy.key.clone(), copy.num_pushes);
-        Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
+    /// Returns the snapshot of a store that holds only these keys, in this order. The settings
+    /// stay.
+    ///
+    /// # Errors
+    /// - [`Error::KeyNotFound`] if the snapshot does not have a key.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    pub fn only(&self, keys: &[Key]) -> Result<Self> {
+        let held = self.held()?;
+        let copies = keys.iter().map(|key| {
+            let found = held.shared_copy(key).cloned();
+            found.ok_or_else(|| Error::KeyNotFound { key: key.clone() })
+        });
+        let copies = fallible::try_collect(copies)?;
+        Ok(Self::new(self.store_name(), self.settings().clone(), copies))
     }
 
     /// Returns the snapshot of a store that has the rows of several stores: the inverse of
@@ -149,11 +144,12 @@ impl Snapshot {
         let first = snapshots.first().ok_or_else(|| Error::invalid("no snapshots to join"))?;
         // The states of the parts belong to different runs of one optimizer.
         let running = first.optimizer().cloned().map(ActiveOptimizer::begin);
+        let snapshots = fallible::try_collect(snapshots.iter().map(Self::held))?;
         let mut copies = fallible::with_capacity(keys.len())?;
         for (key, places) in keys {
             let parts = places.iter().map(|place| {
                 let snapshot = snapshots.get(*place);
-                let found = snapshot.and_then(|snapshot| Some((snapshot, snapshot.copy(key)?)));
+                let found = snapshot.and_then(|snapshot| Some((&**snapshot, snapshot.copy(key)?)));
                 found.ok_or_else(|| Error::KeyNotFound { key: key.clone() })
             });
             let parts = fallible::try_collect(parts)?;
@@ -173,7 +169,8 @@ impl Snapshot {
     /// # Errors
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn values(&self) -> Result<Self> {
-        let copies = self.copies().iter();
+        let held = self.held()?;
+        let copies = held.copies().iter();
         let copies = fallible::collect(copies.map(|copy| copy.with_progress(Progress::default())));
         let policy = SavedPolicy::Known(Policy::Assign);
         let settings = SavedSettings { policy, compression: None, clip_global_norm: None };
@@ -192,7 +189,7 @@ impl Snapshot {
         parts: &HashMap<Key, Vec<OptimizerState>>,
     ) -> Result<Self> {
         let running = ActiveOptimizer::begin(optimizer);
-        let mut copies = fallible::copied(self.copies())?;
+        let mut copies = fallible::copied(self.held()?.copies())?;
         for copy in &mut copies {
             let Some(parts) = parts.get(&copy.key).filter(|parts| !parts.is_empty()) else {
                 continue;
@@ -217,7 +214,7 @@ impl Snapshot {
         compression: Option<Compression>,
         residuals: &HashMap<Key, Vec<Tensor>>,
     ) -> Result<Self> {
-        let copies = fallible::try_collect(self.copies().iter().map(|copy| {
+        let copies = fallible::try_collect(self.held()?.copies().iter().map(|copy| {
             let left = residuals.get(&copy.key).map_or(&[][..], Vec::as_slice);
             let Progress { run, state, .. } = &copy.progress;
             let residuals = fallible::copied(left)?;
@@ -233,25 +230,38 @@ impl Snapshot {
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn with_clip_global_norm(&self, clip_global_norm: Option<f64>) -> Result<Self> {
         let settings = SavedSettings { clip_global_norm, ..self.settings().clone() };
-        Ok(Self::new(self.store_name(), settings, fallible::copied(self.copies())?))
+        Ok(Self::new(self.store_name(), settings, fallible::copied(self.held()?.copies())?))
     }
+}
 
-    /// Returns the residuals of a key (what compression has not sent yet), in the order of its
-    /// values.
-    pub fn residuals(&self, key: &Key) -> &[Tensor] {
-        self.copy(key).map_or(&[], |copy| &copy.progress.residuals)
-    }
-
-    /// Returns whether the store had an updater.
-    pub fn has_updater(&self) -> bool {
-        matches!(self.policy(), SavedPolicy::SomeUpdater | SavedPolicy::Known(Policy::Updater(_)))
-    }
+/// Returns the copy of a key with some rows of its value.
+fn sliced(held: &HeldSnapshot, copy: &KeyCopy, rows: &Range<usize>) -> Result<Arc<KeyCopy>> {
+    let value = copy.value.slice_rows(rows.clone())?;
+    let value = match value {
+        Value::Dense(value) => Value::Dense(value.compact()?),
+        Value::Rows(_) => value,
+    };
+    let first = rows.start * row_len(value.spec().shape());
+    let state = match (held.optimizer(), held.state_of(copy)) {
+        (Some(optimizer), Some(state)) => Some(state.part(optimizer, first, value.spec())?),
+        _ => None,
+    };
+    let residuals = copy
+        .progress
+        .residuals
+        .iter()
+        .map(|residual| residual.view(first, value.spec().shape().clone())?.compact());
+    let residuals = fallible::try_collect(residuals)?;
+    let run = if state.is_some() { copy.progress.run } else { RunId::default() };
+    let progress = Progress { run, state: state.unwrap_or_default(), residuals };
+    let (key, num_pushes) = (copy.key.clone(), copy.num_pushes);
+    Ok(Arc::new(KeyCopy { key, value, progress, num_pushes }))
 }
 
 /// Returns the copy of a key, joined from those of its parts.
 fn joined(
     key: &Key,
-    parts: &[(&Snapshot, &KeyCopy)],
+    parts: &[(&HeldSnapshot, &KeyCopy)],
     running: Option<&ActiveOptimizer>,
 ) -> Result<KeyCopy> {
     let values = fallible::collect(parts.iter().map(|(_, copy)| copy.value.clone()))?;

@@ -1,7 +1,9 @@
 //! [`Snapshot`]: the complete contents of a store at one moment.
 
-use std::collections::HashMap;
-use std::fmt;
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Debug};
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use super::policy::Policy;
@@ -12,9 +14,14 @@ use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::process::ForkMutex;
 use crate::rows::Value;
+use crate::tensor::Tensor;
 use crate::types::{Key, Result};
 
 /// The complete contents of a store at one moment. A snapshot never changes, and a clone is O(1).
+///
+/// The values of a snapshot may be elsewhere, for example on servers: see [`SnapshotSource`]. Then
+/// each call that returns or compares values reads them there, and keeps nothing.
+/// [`Snapshot::load`] reads all of them.
 ///
 /// [`KvStore::snapshot`](crate::KvStore::snapshot) takes a snapshot, and
 /// [`KvStore::rollback`](crate::KvStore::rollback) restores it.
@@ -34,9 +41,16 @@ use crate::types::{Key, Result};
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Snapshot(Arc<SnapshotData>);
+pub struct Snapshot(Contents);
 
-struct SnapshotData {
+#[derive(Clone)]
+enum Contents {
+    Held(Arc<HeldSnapshot>),
+    Remote(Arc<RemoteSnapshot>),
+}
+
+/// A snapshot whose values are in the memory of this process.
+pub(crate) struct HeldSnapshot {
     store: String,
     settings: SavedSettings,
     /// The keys in the order of initialisation.
@@ -47,6 +61,60 @@ struct SnapshotData {
     positions: OnceLock<HashMap<Key, usize>>,
     /// The lock of the thread that builds `positions`.
     making_positions: ForkMutex<()>,
+}
+
+/// The values of a snapshot that are not in the memory of this process, for example because servers
+/// keep them. Dropping the last clone of the snapshot drops its source.
+pub trait SnapshotSource: Any + Debug + Send + Sync {
+    /// Returns the snapshot of only these keys, in this order, with its values in the memory of
+    /// this process. The snapshot has all the keys.
+    ///
+    /// # Errors
+    /// - The errors of reading, for example [`Transport`](crate::Error::Transport) if the snapshot
+    ///   does not exist any more.
+    fn read(&self, keys: &[Key]) -> Result<Snapshot>;
+}
+
+/// A snapshot whose values are elsewhere.
+struct RemoteSnapshot {
+    /// The name and settings of the store.
+    outline: Arc<HeldSnapshot>,
+    /// The keys in the order of initialisation.
+    stats: Vec<KeyStats>,
+    keys: HashSet<Key>,
+    source: Arc<dyn SnapshotSource>,
+}
+
+impl RemoteSnapshot {
+    fn new(
+        outline: Arc<HeldSnapshot>,
+        stats: Vec<KeyStats>,
+        source: Arc<dyn SnapshotSource>,
+    ) -> Result<Self> {
+        let mut keys = fallible::hash_set(stats.len())?;
+        keys.extend(stats.iter().map(|stats| stats.key.clone()));
+        Ok(Self { outline, stats, keys, source })
+    }
+
+    fn outline(&self) -> &HeldSnapshot {
+        &self.outline
+    }
+
+    fn stats(&self) -> &[KeyStats] {
+        &self.stats
+    }
+
+    fn source(&self) -> &dyn SnapshotSource {
+        &*self.source
+    }
+
+    fn contains(&self, key: &Key) -> bool {
+        self.keys.contains(key)
+    }
+
+    fn read(&self, keys: &[Key]) -> Result<Snapshot> {
+        self.source.read(keys)
+    }
 }
 
 /// The settings of the store when the snapshot was taken.
@@ -79,76 +147,170 @@ impl Snapshot {
         copies: Vec<Arc<KeyCopy>>,
         checksum: Option<u32>,
     ) -> Self {
-        Self(Arc::new(SnapshotData {
+        Self(Contents::Held(Arc::new(HeldSnapshot {
             store: store.to_owned(),
             settings,
             copies,
             checksum,
             positions: OnceLock::new(),
             making_positions: ForkMutex::new(()),
-        }))
+        })))
+    }
+
+    /// Returns a snapshot whose values are elsewhere. `outline` has the name of the store and its
+    /// settings, and `stats` the statistics of each key in the order of initialisation.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    pub fn remote(
+        outline: &Self,
+        stats: Vec<KeyStats>,
+        source: Arc<dyn SnapshotSource>,
+    ) -> Result<Self> {
+        let outline = outline.held()?;
+        Ok(Self(Contents::Remote(Arc::new(RemoteSnapshot::new(outline, stats, source)?))))
+    }
+
+    /// Returns where the values are, or `None` if they are in the memory of this process.
+    pub fn source(&self) -> Option<&dyn SnapshotSource> {
+        match &self.0 {
+            Contents::Held(_) => None,
+            Contents::Remote(remote) => Some(remote.source()),
+        }
+    }
+
+    /// Returns this snapshot with all values in the memory of this process.
+    ///
+    /// # Errors
+    /// - The errors of [`SnapshotSource::read`], if the values are elsewhere.
+    pub fn load(&self) -> Result<Self> {
+        Ok(Self(Contents::Held(self.held()?)))
+    }
+
+    pub(crate) fn held(&self) -> Result<Arc<HeldSnapshot>> {
+        match &self.0 {
+            Contents::Held(held) => Ok(Arc::clone(held)),
+            Contents::Remote(remote) => {
+                remote.read(&fallible::collect(self.keys().cloned())?)?.held()
+            }
+        }
+    }
+
+    /// Returns the part of the snapshot that is always in the memory of this process.
+    fn outline(&self) -> &HeldSnapshot {
+        match &self.0 {
+            Contents::Held(held) => held,
+            Contents::Remote(remote) => remote.outline(),
+        }
     }
 
     /// Returns the checksum of the file that the snapshot was read from, or `None` if it was not
     /// read from a file. Different checksums mean different snapshots.
     pub fn checksum(&self) -> Option<u32> {
-        self.0.checksum
+        match &self.0 {
+            Contents::Held(held) => held.checksum,
+            Contents::Remote(_) => None,
+        }
     }
 
     /// Returns the name that the store was created with.
     pub fn store_name(&self) -> &str {
-        &self.0.store
+        &self.outline().store
     }
 
     /// Iterates over the keys in the order of initialisation.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
-        self.0.copies.iter().map(|copy| &copy.key)
+        Entries::of(self).map(|entry| match entry {
+            Entry::Held(copy) => &copy.key,
+            Entry::Remote(stats) => &stats.key,
+        })
     }
 
     /// Returns the number of keys.
     pub fn len(&self) -> usize {
-        self.0.copies.len()
+        Entries::of(self).len()
     }
 
     /// Returns whether the snapshot has no keys.
     pub fn is_empty(&self) -> bool {
-        self.0.copies.is_empty()
+        self.len() == 0
+    }
+
+    /// Returns whether the snapshot has a key.
+    pub fn contains(&self, key: &Key) -> bool {
+        match &self.0 {
+            Contents::Held(held) => held.copy(key).is_some(),
+            Contents::Remote(remote) => remote.contains(key),
+        }
     }
 
     /// Returns the value of a key, dense or row-sparse as in the store. Returns `None` if there is
     /// no such key.
-    pub fn get(&self, key: &Key) -> Option<&Value> {
-        self.copy(key).map(|copy| &copy.value)
+    ///
+    /// # Errors
+    /// - The errors of [`SnapshotSource::read`], if the values are elsewhere.
+    pub fn get(&self, key: &Key) -> Result<Option<Value>> {
+        self.read_key(key, |held| Ok(held.copy(key).map(|copy| copy.value.clone())))
     }
 
     /// Iterates over the statistics of the keys, in the order of initialisation.
     pub fn stats(&self) -> impl ExactSizeIterator<Item = KeyStats> {
-        self.0.copies.iter().map(|copy| copy.stats())
+        Entries::of(self).map(|entry| match entry {
+            Entry::Held(copy) => copy.stats(),
+            Entry::Remote(stats) => stats.clone(),
+        })
     }
 
     /// Returns the optimizer state of a key. Returns `None` without an optimizer, or if the
     /// optimizer has not updated the key.
-    pub fn optimizer_state(&self, key: &Key) -> Option<&OptimizerState> {
-        self.copy(key).and_then(|copy| self.state_of(copy))
+    ///
+    /// # Errors
+    /// - The errors of [`SnapshotSource::read`], if the values are elsewhere.
+    pub fn optimizer_state(&self, key: &Key) -> Result<Option<OptimizerState>> {
+        self.read_key(key, |held| Ok(held.copy(key).and_then(|copy| held.state_of(copy)).cloned()))
+    }
+
+    /// Returns the residuals of a key (what compression has not sent yet), in the order of its
+    /// values.
+    ///
+    /// # Errors
+    /// - The errors of [`SnapshotSource::read`], if the values are elsewhere.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    pub fn residuals(&self, key: &Key) -> Result<Vec<Tensor>> {
+        self.read_key(key, |held| {
+            fallible::copied(held.copy(key).map_or(&[][..], |copy| &copy.progress.residuals))
+        })
+    }
+
+    /// Calls `read` with a snapshot that has the key, if this one has it.
+    fn read_key<T>(&self, key: &Key, read: impl FnOnce(&HeldSnapshot) -> Result<T>) -> Result<T> {
+        match &self.0 {
+            Contents::Remote(remote) if remote.contains(key) => {
+                read(&*remote.read(slice::from_ref(key))?.held()?)
+            }
+            _ => read(self.outline()),
+        }
     }
 
     /// Returns the optimizer of the store, or `None` if none was set.
     pub fn optimizer(&self) -> Option<&Optimizer> {
-        match &self.0.settings.policy {
-            SavedPolicy::Known(Policy::Optimizer(running)) => Some(&running.optimizer),
-            SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => None,
-        }
+        self.outline().optimizer()
+    }
+
+    /// Returns whether the store had an updater.
+    pub fn has_updater(&self) -> bool {
+        matches!(self.policy(), SavedPolicy::SomeUpdater | SavedPolicy::Known(Policy::Updater(_)))
     }
 
     /// Returns how pushed values were compressed, or `None` if compression was off.
     pub fn compression(&self) -> Option<Compression> {
-        self.0.settings.compression
+        self.settings().compression
     }
 
     /// Returns the bound of the global norm, or `None` if clipping was off. See
     /// [`KvStore::clip_global_norm`](crate::KvStore::clip_global_norm).
     pub fn clip_global_norm(&self) -> Option<f64> {
-        self.0.settings.clip_global_norm
+        self.settings().clip_global_norm
     }
 
     /// Returns the keys that only one of the snapshots has, or whose value, state or residuals
@@ -159,22 +321,24 @@ impl Snapshot {
     ///
     /// # Errors
     /// - The error of a device whose memory cannot be read.
+    /// - The errors of [`SnapshotSource::read`], if values are elsewhere.
     /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
     pub fn changed_keys(&self, other: &Self) -> Result<Vec<Key>> {
+        let (own, other) = (self.held()?, other.held()?);
         // Without the map, each search would compare every key, and this loop would be quadratic.
-        self.positions()?;
+        own.positions()?;
         other.positions()?;
         let mut changed = Vec::new();
-        for copy in &self.0.copies {
+        for copy in &own.copies {
             let same = match other.copy(&copy.key) {
-                Some(other_copy) => self.is_same(copy, other, other_copy)?,
+                Some(other_copy) => own.is_same(copy, &other, other_copy)?,
                 None => false,
             };
             if !same {
                 fallible::push(&mut changed, copy.key.clone())?;
             }
         }
-        for copy in other.0.copies.iter().filter(|copy| self.copy(&copy.key).is_none()) {
+        for copy in other.copies.iter().filter(|copy| own.copy(&copy.key).is_none()) {
             fallible::push(&mut changed, copy.key.clone())?;
         }
         Ok(changed)
@@ -188,9 +352,71 @@ impl Snapshot {
     /// # Errors
     /// - The errors of [`Snapshot::changed_keys`].
     pub fn is_identical(&self, other: &Self) -> Result<bool> {
-        Ok(self.0.settings == other.0.settings
+        Ok(self.settings() == other.settings()
             && self.keys().eq(other.keys())
             && self.changed_keys(other)?.is_empty())
+    }
+
+    pub(crate) fn settings(&self) -> &SavedSettings {
+        &self.outline().settings
+    }
+
+    pub(crate) fn policy(&self) -> &SavedPolicy {
+        &self.settings().policy
+    }
+}
+
+impl HeldSnapshot {
+    pub(crate) fn copies(&self) -> &[Arc<KeyCopy>] {
+        &self.copies
+    }
+
+    pub(crate) fn optimizer(&self) -> Option<&Optimizer> {
+        match &self.settings.policy {
+            SavedPolicy::Known(Policy::Optimizer(running)) => Some(&running.optimizer),
+            SavedPolicy::Known(_) | SavedPolicy::SomeUpdater => None,
+        }
+    }
+
+    /// Returns the optimizer state of a key, or `None` if it belongs to an optimizer set before.
+    pub(crate) fn state_of<'a>(&self, copy: &'a KeyCopy) -> Option<&'a OptimizerState> {
+        match &self.settings.policy {
+            SavedPolicy::Known(Policy::Optimizer(running)) if running.run == copy.progress.run => {
+                Some(&copy.progress.state)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
+        self.shared_copy(key).map(|copy| &**copy)
+    }
+
+    pub(crate) fn shared_copy(&self, key: &Key) -> Option<&Arc<KeyCopy>> {
+        match self.positions() {
+            Ok(Some(positions)) => self.copies.get(*positions.get(key)?),
+            Ok(None) | Err(_) => self.copies.iter().find(|copy| copy.key == *key),
+        }
+    }
+
+    /// Returns the index of each key in `copies`. Returns `None` in a forked child, if another
+    /// thread was building the map at the fork.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    fn positions(&self) -> Result<Option<&HashMap<Key, usize>>> {
+        let Self { copies, positions, .. } = self;
+        if let Some(positions) = positions.get() {
+            return Ok(Some(positions));
+        }
+        // This fails in a forked child, if a thread that does not exist there holds the lock.
+        let Ok(_turn) = self.making_positions.lock() else { return Ok(None) };
+        if let Some(positions) = positions.get() {
+            return Ok(Some(positions));
+        }
+        let mut made = fallible::hash_map(copies.len())?;
+        made.extend(copies.iter().map(|copy| copy.key.clone()).zip(0..));
+        Ok(Some(positions.get_or_init(|| made)))
     }
 
     fn is_same(&self, copy: &KeyCopy, other: &Self, other_copy: &KeyCopy) -> Result<bool> {
@@ -206,66 +432,57 @@ impl Snapshot {
         Ok(copy.value.is_identical(&other_copy.value)?
             && pairs.try_fold(true, |same, (left, right)| Ok(same && left.is_identical(right)?))?)
     }
+}
 
-    pub(crate) fn settings(&self) -> &SavedSettings {
-        &self.0.settings
-    }
+/// What is known of a key without reading its value.
+enum Entry<'a> {
+    Held(&'a KeyCopy),
+    Remote(&'a KeyStats),
+}
 
-    pub(crate) fn policy(&self) -> &SavedPolicy {
-        &self.0.settings.policy
-    }
+/// Iterates over the keys of a snapshot.
+enum Entries<'a> {
+    Held(slice::Iter<'a, Arc<KeyCopy>>),
+    Remote(slice::Iter<'a, KeyStats>),
+}
 
-    pub(crate) fn copies(&self) -> &[Arc<KeyCopy>] {
-        &self.0.copies
-    }
-
-    /// Returns the optimizer state of a key, or `None` if it belongs to an optimizer set before.
-    pub(crate) fn state_of<'a>(&self, copy: &'a KeyCopy) -> Option<&'a OptimizerState> {
-        match &self.0.settings.policy {
-            SavedPolicy::Known(Policy::Optimizer(running)) if running.run == copy.progress.run => {
-                Some(&copy.progress.state)
-            }
-            _ => None,
+impl<'a> Entries<'a> {
+    fn of(snapshot: &'a Snapshot) -> Self {
+        match &snapshot.0 {
+            Contents::Held(held) => Self::Held(held.copies.iter()),
+            Contents::Remote(remote) => Self::Remote(remote.stats().iter()),
         }
-    }
-
-    pub(crate) fn copy(&self, key: &Key) -> Option<&KeyCopy> {
-        let SnapshotData { copies, .. } = &*self.0;
-        match self.positions() {
-            Ok(Some(positions)) => copies.get(*positions.get(key)?).map(|copy| &**copy),
-            Ok(None) | Err(_) => copies.iter().find(|copy| copy.key == *key).map(|copy| &**copy),
-        }
-    }
-
-    /// Returns the index of each key in `copies`. Returns `None` in a forked child, if another
-    /// thread was building the map at the fork.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
-    fn positions(&self) -> Result<Option<&HashMap<Key, usize>>> {
-        let SnapshotData { copies, positions, .. } = &*self.0;
-        if let Some(positions) = positions.get() {
-            return Ok(Some(positions));
-        }
-        // This fails in a forked child, if a thread that does not exist there holds the lock.
-        let Ok(_turn) = self.0.making_positions.lock() else { return Ok(None) };
-        if let Some(positions) = positions.get() {
-            return Ok(Some(positions));
-        }
-        let mut made = fallible::hash_map(copies.len())?;
-        made.extend(copies.iter().map(|copy| copy.key.clone()).zip(0..));
-        Ok(Some(positions.get_or_init(|| made)))
     }
 }
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    fn next(&mut self) -> Option<Entry<'a>> {
+        match self {
+            Self::Held(copies) => copies.next().map(|copy| Entry::Held(copy)),
+            Self::Remote(stats) => stats.next().map(Entry::Remote),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            Self::Held(copies) => copies.size_hint(),
+            Self::Remote(stats) => stats.size_hint(),
+        }
+    }
+}
+
+impl ExactSizeIterator for Entries<'_> {}
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot")
-            .field("store", &self.0.store)
+            .field("store", &self.store_name())
             .field("num_keys", &self.len())
-            .field("rule", &self.0.settings.policy)
-            .field("compression", &self.0.settings.compression)
-            .field("clip_global_norm", &self.0.settings.clip_global_norm)
+            .field("rule", self.policy())
+            .field("compression", &self.compression())
+            .field("clip_global_norm", &self.clip_global_norm())
             .finish_non_exhaustive()
     }
 }
@@ -291,12 +508,13 @@ mod tests {
         let store = LocalStore::new("local", backends.clone()).unwrap();
         store.init(&keys, &[value(1.0).into(), value(2.0).into()]).unwrap();
         let snapshot = store.snapshot().unwrap();
+        let held = snapshot.held().unwrap();
         let check = || {
-            let found = snapshot.copy(&keys[1]).unwrap();
+            let found = held.copy(&keys[1]).unwrap();
             assert_eq!(found.value.to_dense().unwrap().to_vec::<f32>().unwrap(), [2.0]);
-            assert!(snapshot.copy(&Key::new("c").unwrap()).is_none());
+            assert!(held.copy(&Key::new("c").unwrap()).is_none());
         };
-        while_held(|| snapshot.0.making_positions.lock().unwrap(), || in_child(check));
+        while_held(|| held.making_positions.lock().unwrap(), || in_child(check));
         check();
         in_child(check);
     }

@@ -153,7 +153,7 @@ pub(super) fn checkpoint_cases() -> Vec<Case> {
         // Without memory for an index, `get` searches all keys and succeeds.
         case("Snapshot::get of many keys", snapshot, |snapshot| {
             let found = snapshot.get(&without_failures(|| many_keys("w"))[NUM_KEYS - 1]);
-            assert!(found.is_some());
+            assert!(found.unwrap().is_some());
             Ok(())
         }),
         case("Snapshot::part of many keys", snapshot, |snapshot| {

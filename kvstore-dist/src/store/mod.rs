@@ -410,7 +410,9 @@ impl KvStore for DistStore {
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
-        self.call_collectively("rollback", Operation::Rollback(Box::new(snapshot.clone())))?;
+        // Before the ranks meet, because the values may be elsewhere.
+        let snapshot = snapshot.load()?;
+        self.call_collectively("rollback", Operation::Rollback(Box::new(snapshot)))?;
         self.pending().forget_all();
         Ok(())
     }

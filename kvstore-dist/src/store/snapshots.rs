@@ -130,11 +130,18 @@ impl Stores {
         let without_residuals =
             snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
         let without_residuals = without_residuals.with_clip_global_norm(None)?;
-        // Allocate the list before any value changes, because it may be long.
+        // Allocate the lists before any value changes, because they may be long.
         let keys = fallible::collect(snapshot.keys().cloned())?;
+        let rank = self.collective.rank();
+        let mut residuals = HashMap::new();
+        for key in &keys {
+            if let Some(residual) = snapshot.residuals(key)?.into_iter().nth(rank) {
+                fallible::reserve_entries(&mut residuals, 1)?;
+                residuals.insert(key.clone(), residual);
+            }
+        }
         self.complete.rollback(if policy.steps_parts() { &values } else { &without_residuals })?;
         self.sums.rollback(&values)?;
-        let rank = self.collective.rank();
         let mut partitions: HashMap<&Key, Partition> = fallible::hash_map(keys.len())?;
         partitions.extend(keys.iter().zip(self.partitions(&keys, policy.unit())?));
         let source = if policy.steps_parts() { snapshot } else { &values };
@@ -144,17 +151,7 @@ impl Stores {
             Some((partition.elements(rank).start, partition.part(rank)?))
         })?;
         self.part().rollback(&parts)?;
-        let has_residual = |key: &&Key| snapshot.residuals(key).get(rank).is_some();
-        let num_residuals = keys.iter().filter(has_residual).count();
-        let mut residuals = self.residuals();
-        residuals.clear();
-        fallible::reserve_entries(&mut residuals, num_residuals)?;
-        for key in &keys {
-            if let Some(residual) = snapshot.residuals(key).get(rank) {
-                residuals.insert(key.clone(), residual.clone());
-            }
-        }
-        drop(residuals);
+        *self.residuals() = residuals;
         self.set_policy(policy);
         self.set_compression(snapshot.compression());
         self.set_clip_global_norm(snapshot.clip_global_norm());

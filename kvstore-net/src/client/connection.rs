@@ -528,7 +528,7 @@ impl Connection {
                     status.message()
                 ))),
                 _ if has_not_connected(&status) => Attempt::NotMade(status),
-                Code::InvalidArgument => Attempt::Failed(Error::Transport {
+                Code::InvalidArgument | Code::OutOfRange => Attempt::Failed(Error::Transport {
                     operation: call.what.clone(),
                     source: status.message().to_owned().into(),
                 }),

@@ -29,8 +29,14 @@ impl Driver {
     }
 
     /// Runs a future in the background.
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-        self.wait(async move { drop(tokio::spawn(future)) })
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        match self {
+            Self::Threads(threads) => drop(threads.spawn(future)),
+            #[cfg(test)]
+            Self::Simulation(_) => {
+                let _ = self.wait(async move { drop(tokio::spawn(future)) });
+            }
+        }
     }
 
     /// Runs a future and waits for its result. The future may spawn tasks.

@@ -11,6 +11,7 @@ mod pulled;
 mod residuals;
 pub(crate) mod servers;
 mod sharded;
+mod snapshots;
 mod status;
 mod store;
 mod streams;

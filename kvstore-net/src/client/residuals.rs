@@ -64,10 +64,24 @@ impl Residuals {
         tensors.map(Tensor::num_bytes).sum()
     }
 
-    /// Returns the snapshot with these residuals.
+    /// Returns a copy of the residuals of some keys, which shares the tensors.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    pub(super) fn copied<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> Result<Self> {
+        let mut copy = HashMap::new();
+        for (key, values) in keys.filter_map(|key| self.0.get_key_value(key)) {
+            let values = values.iter().map(|parts| fallible::copied(parts));
+            fallible::reserve_entries(&mut copy, 1)?;
+            copy.insert(key.clone(), fallible::try_collect(values)?);
+        }
+        Ok(Self(copy))
+    }
+
+    /// Returns the snapshot with the residuals of its keys.
     pub(super) fn add_to(&self, snapshot: &Snapshot) -> Result<Snapshot> {
-        let mut joined = fallible::hash_map(self.0.len())?;
-        for (key, values) in &self.0 {
+        let mut joined = fallible::hash_map(self.0.len().min(snapshot.len()))?;
+        for (key, values) in snapshot.keys().filter_map(|key| self.0.get_key_value(key)) {
             let complete = values.iter().map(|parts| {
                 let parts: Vec<Value> = parts.iter().flatten().map(Value::from).collect();
                 Value::concatenate(&parts)?.to_dense()
@@ -77,20 +91,20 @@ impl Residuals {
         snapshot.with_residuals(snapshot.store_name(), snapshot.compression(), &joined)
     }
 
-    /// Replaces the residuals with those of a snapshot. `split` divides a residual of a key among
-    /// its servers.
-    pub(super) fn restore(
-        &mut self,
+    /// Returns the residuals of a snapshot. `split` divides a residual of a key among its servers.
+    pub(super) fn of(
         snapshot: &Snapshot,
         split: impl Fn(&Key, &Tensor) -> Result<Parts>,
-    ) -> Result<()> {
-        let mut restored = HashMap::new();
-        for key in snapshot.keys().filter(|key| !snapshot.residuals(key).is_empty()) {
-            let residuals = snapshot.residuals(key).iter().map(|residual| split(key, residual));
-            restored.insert(key.clone(), fallible::try_collect(residuals)?);
+    ) -> Result<Self> {
+        let mut found = HashMap::new();
+        for key in snapshot.keys() {
+            let residuals = snapshot.residuals(key)?;
+            if !residuals.is_empty() {
+                let residuals = residuals.iter().map(|residual| split(key, residual));
+                found.insert(key.clone(), fallible::try_collect(residuals)?);
+            }
         }
-        self.0 = restored;
-        Ok(())
+        Ok(Self(found))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kvstore_core::key::describe_call;
 use kvstore_core::process::Origin;
@@ -17,6 +18,9 @@ use crate::runtime;
 use crate::server::store_in_this_process;
 use crate::wire::to_compression;
 
+/// How long to wait before a list of snapshots is sent again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// The connections of a store to all servers of its group, in the order of the list of servers.
 #[derive(Debug)]
 pub(crate) struct Servers {
@@ -28,6 +32,8 @@ pub(crate) struct Servers {
     compression: Mutex<CachedCompression>,
     /// Locked during pushes with compression.
     residuals: Mutex<Residuals>,
+    /// The snapshots that this process needs.
+    snapshots: Mutex<proto::SnapshotList>,
     /// The process that has the threads of the connections.
     process: Origin,
 }
@@ -74,7 +80,7 @@ impl Servers {
             for (index, connection) in all.iter().enumerate() {
                 let others = all.iter().enumerate().filter(|(other, _)| *other != index);
                 let others = others.map(|(_, other)| other.leaver()).collect();
-                driver.spawn(connection.leave_others_if_replaced(others))?;
+                driver.spawn(connection.leave_others_if_replaced(others));
             }
         }
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
@@ -91,6 +97,7 @@ impl Servers {
             driver,
             compression: Mutex::new(compression),
             residuals: Mutex::default(),
+            snapshots: Mutex::default(),
             process: Origin::current(),
         })
     }
@@ -269,6 +276,45 @@ impl Servers {
             let (rest_keys, rest_values): (Vec<Key>, Vec<Value>) =
                 rest.map(|(key, value)| (key.clone(), value.clone())).unzip();
             (keys, values) = (Cow::Owned(rest_keys), Cow::Owned(rest_values));
+        }
+    }
+
+    /// Returns the number of a new snapshot.
+    pub(super) fn new_snapshot(&self) -> u64 {
+        let mut needed = self.needed_snapshots();
+        needed.change += 1;
+        let number = needed.change;
+        needed.snapshots.push(number);
+        number
+    }
+
+    /// Returns the snapshots that this process needs.
+    pub(super) fn needed_snapshots(&self) -> MutexGuard<'_, proto::SnapshotList> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the servers that this process does not need a snapshot any more. Does not wait.
+    pub(super) fn release_snapshot(&self, number: u64) {
+        if self.is_inherited() {
+            return;
+        }
+        let list = {
+            let mut needed = self.needed_snapshots();
+            needed.change += 1;
+            needed.snapshots.retain(|needed| *needed != number);
+            needed.clone()
+        };
+        let call = Call::read(Verb::KeepSnapshots(list), "snapshot".to_owned());
+        for connection in &self.all {
+            let (connection, backends) = (Arc::clone(connection), self.backends.clone());
+            let call = call.clone();
+            self.driver.spawn(async move {
+                let keep = || Arc::clone(&connection).call(backends.clone(), call.clone());
+                // A server without the list keeps the snapshot.
+                while let Err(Error::Timeout(_)) = keep().await {
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+            });
         }
     }
 

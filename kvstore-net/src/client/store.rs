@@ -1,6 +1,6 @@
 //! The calls of a [`NetStore`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,9 +18,10 @@ use super::descriptions::Descriptions;
 use super::failures::{Failures, Recorded};
 use super::membership::Target;
 use super::options::NetStoreOptions;
-use super::residuals::{Encoder, accept, positions};
+use super::residuals::{Encoder, Residuals, accept, positions};
 use super::servers::{Servers, missing};
 use super::sharded::{Sharded, without_norm};
+use super::snapshots::{NetSnapshot, SnapshotLease};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -373,7 +374,7 @@ impl KvStore for NetStore {
     fn stats(&self) -> Result<Vec<KeyStats>> {
         let mut stats = match &self.sharded {
             Some(sharded) => sharded.stats()?,
-            None => stats_in(self.read(Verb::Stats(proto::Empty {}), "stats")?)?,
+            None => stats_in(&self.read(Verb::Stats(proto::Empty {}), "stats")?.reply.stats)?,
         };
         // An updater may call this during a push of this store, which has locked the residuals.
         if let Some(residuals) = self.servers.residuals_if_free() {
@@ -459,41 +460,57 @@ impl KvStore for NetStore {
     fn snapshot(&self) -> Result<Snapshot> {
         self.servers.reject_inside_updater("snapshot")?;
         let residuals = self.servers.residuals();
-        let snapshot = if let Some(sharded) = &self.sharded {
-            sharded.snapshot()?
-        } else if let [server] = self.embedded.as_slice() {
-            // Copies nothing, and keeps an updater, which a message cannot contain.
-            server.contents().snapshot()?
-        } else {
-            let answer = self.read(Verb::Snapshot(proto::Empty {}), "snapshot")?;
-            Snapshot::from_bytes(self.servers.backends(), &answer.bytes)?
-        };
-        residuals.add_to(&snapshot)
+        if let Some(sharded) = &self.sharded {
+            return sharded.snapshot(&residuals);
+        }
+        if let [server] = self.embedded.as_slice() {
+            // The values are in this process.
+            return residuals.add_to(&server.contents().snapshot()?);
+        }
+        let (lease, answers) = SnapshotLease::take(&self.servers)?;
+        let answer = answers.first().ok_or_else(|| missing("snapshot"))?;
+        let outline = Snapshot::from_bytes(self.servers.backends(), &answer.bytes)?;
+        let stats = stats_in(&answer.reply.stats)?;
+        NetSnapshot::snapshot(lease, &outline, stats, HashSet::new(), &residuals)
     }
 
     fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+        self.servers.reject_inside_updater("rollback")?;
+        let here = NetSnapshot::on(snapshot, &self.servers);
+        let loaded = if here.is_some() { snapshot.clone() } else { snapshot.load()? };
+        let kept = here.map(|here| here.residuals().copied(snapshot.keys())).transpose()?;
+        let snapshot = &loaded;
         self.changing("rollback", || {
             if let Some(sharded) = &self.sharded {
-                return sharded.rollback(snapshot);
+                return sharded.rollback(snapshot, here);
             }
             if let [server] = self.embedded.as_slice() {
                 return server.contents().rollback(snapshot);
             }
-            let bytes = snapshot.to_bytes()?;
-            let num_bytes = bytes.len() as u64;
             let mut elements = Elements::default();
-            elements.push_bytes(Bytes::from(bytes));
-            let rollback = proto::Rollback { num_bytes, ..proto::Rollback::default() };
+            if here.is_none() {
+                elements.push_bytes(Bytes::from(snapshot.to_bytes()?));
+            }
+            let rollback = proto::Rollback {
+                num_bytes: elements.num_bytes() as u64,
+                snapshot: here.map(NetSnapshot::number),
+                ..proto::Rollback::default()
+            };
             let call = Call::write(Verb::Rollback(rollback), "rollback".to_owned());
             self.servers.call(Call { elements, ..call }).map(drop)
         })?;
         self.servers.know_runs();
         self.servers.forget_compression();
+        let residuals = match kept {
+            Some(kept) => kept,
+            None => Residuals::of(snapshot, |key, residual| match &self.sharded {
+                Some(sharded) => sharded.split(key, residual),
+                None => Ok(Vec::from([Some(residual.clone())])),
+            })?,
+        };
         // Locked only now, because an updater that the rollback drops may call this store.
-        self.servers.residuals().restore(snapshot, |key, residual| match &self.sharded {
-            Some(sharded) => sharded.split(key, residual),
-            None => Ok(Vec::from([Some(residual.clone())])),
-        })
+        *self.servers.residuals() = residuals;
+        Ok(())
     }
 
     fn set_optimizer_states(
@@ -528,9 +545,9 @@ pub(super) fn on_existing_of(existing: OnExisting) -> proto::OnExisting {
     }
 }
 
-/// Returns the statistics in an answer.
-pub(super) fn stats_in(answer: Answer) -> Result<Vec<KeyStats>> {
-    let stats = answer.reply.stats.into_iter().map(|stats| {
+/// Returns the statistics in a message.
+pub(super) fn stats_in(stats: &[proto::KeyStats]) -> Result<Vec<KeyStats>> {
+    let stats = stats.iter().map(|stats| {
         let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         Ok(KeyStats {
             key: Key::new(&stats.key)?,

@@ -285,6 +285,15 @@ impl Members {
         self.known.values().any(|member| member.incarnation == incarnation && member.is_live())
     }
 
+    /// Returns the incarnations of the members that are live, or were a lease ago.
+    pub fn remembered(&self, now: Duration) -> impl Iterator<Item = u64> {
+        let is_remembered = move |member: &&Member| match member.presence {
+            Presence::Lease(_) => true,
+            Presence::Dead(since) => since.saturating_add(self.lease) > now,
+        };
+        self.known.values().filter(is_remembered).map(|member| member.incarnation)
+    }
+
     /// Returns the live members with their names: workers first, each role in the order of ranks.
     pub fn live(&self) -> Vec<(&str, &Member)> {
         let live = self.known.iter().filter(|(_, member)| member.is_live());

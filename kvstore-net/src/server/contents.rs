@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use kvstore_core::{
     Backends, Compression, KvStore, LocalStore, Result, Snapshot, Value, check_clip,
 };
@@ -15,7 +14,7 @@ use super::verbs::{self, Answer, Payload};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
-use crate::wire::{Elements, parse_spec, settings_of, to_compression};
+use crate::wire::{parse_spec, settings_of, to_compression};
 
 /// The store of a server, and the compression of its members.
 #[derive(Debug)]
@@ -48,21 +47,6 @@ impl Contents {
     pub(crate) fn make(&self, verb: Verb, payload: Payload) -> Result<Answer> {
         match (verb, payload) {
             (Verb::Push(push), Payload::Values(values)) => self.push(push, values),
-            (Verb::Rollback(_), Payload::Bytes(bytes)) => {
-                self.rollback(&Snapshot::from_bytes(&self.backends, bytes.host_bytes()?)?)?;
-                Ok(Answer::default())
-            }
-            (Verb::Snapshot(_), _) => {
-                let pieces = self.snapshot()?.to_pieces()?;
-                let mut elements = Elements::default();
-                elements.push_bytes(Bytes::from(pieces.header));
-                for tensor in &pieces.tensors {
-                    elements.push(tensor)?;
-                }
-                elements.push_bytes(Bytes::copy_from_slice(&pieces.checksum));
-                let blob = Some(proto::Blob { num_bytes: elements.num_bytes() as u64 });
-                Ok(Answer { reply: proto::Reply { blob, ..Default::default() }, elements })
-            }
             (Verb::Settings(_), _) => {
                 let settings = settings_of(&*self.store, *self.compression())?;
                 Ok(Answer::of(proto::Reply { settings: Some(settings), ..Default::default() }))

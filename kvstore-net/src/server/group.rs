@@ -1,6 +1,6 @@
 //! [`Group`]: the state of a group, shared by the calls of all members.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -244,21 +244,24 @@ impl Group {
         });
     }
 
-    /// Ends the leases that are over, until the server ends.
-    pub(crate) async fn end_leases(&self) {
-        loop {
-            let now = self.now();
-            let next = self.change(|state| {
-                for name in state.members.end_leases(now) {
-                    state.forget(&name);
-                }
-                state.members.next_end()
-            });
-            // At most a second, because a member may join meanwhile.
-            let wait = next.map_or(Duration::MAX, |end| end.saturating_sub(now));
-            let wait = wait.clamp(Duration::from_millis(1), Duration::from_secs(1));
-            tokio::time::sleep(wait).await;
-        }
+    /// Ends the leases that are over. Returns how long until the next call.
+    pub(crate) fn end_leases(&self) -> Duration {
+        let now = self.now();
+        let next = self.change(|state| {
+            for name in state.members.end_leases(now) {
+                state.forget(&name);
+            }
+            state.members.next_end()
+        });
+        // At most a second, because a member may join meanwhile.
+        let wait = next.map_or(Duration::MAX, |end| end.saturating_sub(now));
+        wait.clamp(Duration::from_millis(1), Duration::from_secs(1))
+    }
+
+    /// Returns the incarnations of the members that are live, or were a lease ago.
+    pub(crate) fn remembered(&self) -> HashSet<u64> {
+        let now = self.now();
+        self.state().members.remembered(now).collect()
     }
 
     /// Returns the live members, and the number of dead workers.

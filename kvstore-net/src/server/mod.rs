@@ -7,6 +7,7 @@ mod local_stores;
 pub(crate) mod records;
 mod replies;
 pub(crate) mod service;
+mod snapshots;
 mod verbs;
 
 use std::fmt;
@@ -287,8 +288,8 @@ where
     I: Stream<Item = std::io::Result<C>>,
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let group = Arc::clone(&service.group);
-    let leases = tokio::spawn(async move { group.end_leases().await });
+    let holder = Arc::clone(&service.holder);
+    let leases = tokio::spawn(end_leases(Arc::clone(&service.group), Arc::clone(&holder)));
     let served = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
@@ -301,8 +302,23 @@ where
         })
         .await;
     leases.abort();
+    drop(holder.forget_all_snapshots());
     if let Err(error) = served {
         tracing::error!(%error, "the server failed");
+    }
+}
+
+/// Ends the leases that are over, and forgets what belongs to them.
+async fn end_leases(group: Arc<Group>, holder: Arc<Holder>) {
+    loop {
+        let wait = group.end_leases();
+        let forgotten = holder.forget_snapshots();
+        if !forgotten.is_empty() {
+            tracing::info!(count = forgotten.len(), "forgetting the snapshots of a member");
+            // Elsewhere, because dropping them may take long or run code of an updater.
+            drop(tokio::task::spawn_blocking(move || drop(forgotten)));
+        }
+        tokio::time::sleep(wait).await;
     }
 }
 

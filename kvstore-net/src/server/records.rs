@@ -5,11 +5,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kvstore_core::{Error, Key, KvStore, Optimizer, PartList, Result, StepUnit, Value, fallible};
+use kvstore_core::{
+    Error, Key, KvStore, Optimizer, PartList, Result, Snapshot, StepUnit, Value, fallible,
+};
 
 use super::checkpoints::Checkpoints;
 use super::contents::Contents;
 use super::group::Group;
+use super::snapshots::{KeptSnapshot, Released, Snapshots};
 use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
 use crate::faults::Fault;
@@ -149,6 +152,7 @@ pub(crate) struct Holder {
     has_layouts: AtomicBool,
     next_layout: AtomicU64,
     checkpoints: Checkpoints,
+    snapshots: Snapshots,
     group: Arc<Group>,
 }
 
@@ -168,6 +172,7 @@ impl Holder {
             has_layouts: AtomicBool::new(false),
             next_layout: AtomicU64::new(floor + 1),
             checkpoints,
+            snapshots: Snapshots::default(),
             group,
         }
     }
@@ -217,9 +222,19 @@ impl Holder {
             let first_layout = self.next_layout.fetch_add(reserve.count, Ordering::Relaxed);
             return Ok(Answer::of(proto::Reply { first_layout, ..Default::default() }));
         }
-        if let Verb::Checkpoint(checkpoint) = verb {
-            return self.checkpoint(&checkpoint);
-        }
+        let verb = match verb {
+            Verb::Checkpoint(checkpoint) => return self.checkpoint(&checkpoint),
+            Verb::TakeSnapshot(taken) => return self.take_snapshot(incarnation, &taken),
+            Verb::ReadSnapshot(read) => {
+                return self.snapshots.get(incarnation, read.snapshot)?.read(&read.keys);
+            }
+            Verb::KeepSnapshots(list) => {
+                drop(self.snapshots.keep(incarnation, &list)?);
+                return Ok(Answer::default());
+            }
+            Verb::Rollback(rollback) => return self.rollback(incarnation, rollback, payload),
+            verb => verb,
+        };
         if !self.has_layouts.load(Ordering::Relaxed) {
             return self.contents.make(verb, payload);
         }
@@ -228,7 +243,6 @@ impl Holder {
             Verb::FinishInit(keys) => Ok(self.finish_init(&keys)),
             Verb::Remove(keys) => self.remove(&keys),
             Verb::Sweep(keys) => self.sweep(keys),
-            Verb::Rollback(rollback) => self.rollback(rollback, payload),
             Verb::ChangeSettings(proto::ChangeSettings {
                 change: Some(Change::Optimizer(json)),
             }) if !json.is_empty() => self.set_optimizer(&json),
@@ -279,28 +293,68 @@ impl Holder {
                 answer.reply.first_layout = records.rollback;
                 Ok(answer)
             }
-            Verb::Snapshot(_) => {
-                let _kept = self.keep_keys();
-                let mut answer = self.contents.make(verb, payload)?;
-                answer.reply.values = self.records().messages()?;
-                Ok(answer)
-            }
             verb => self.contents.make(verb, payload),
         }
     }
 
-    fn rollback(&self, mut rollback: proto::Rollback, payload: Payload) -> Result<Answer> {
+    fn take_snapshot(&self, incarnation: u64, taken: &proto::TakeSnapshot) -> Result<Answer> {
+        if let Some(list) = &taken.needed {
+            drop(self.snapshots.keep(incarnation, list)?);
+        }
+        let take = || {
+            let _kept = self.keep_keys();
+            let (snapshot, records) = (self.contents.snapshot()?, self.records());
+            let visible = || records.by_key.iter().filter(|(_, record)| record.is_visible);
+            let mut placements = fallible::hash_map(visible().count())?;
+            placements
+                .extend(visible().map(|(key, record)| (key.clone(), record.placement.clone())));
+            Ok(KeptSnapshot { snapshot, placements })
+        };
+        self.snapshots.take(incarnation, taken.snapshot, take)?.outline()
+    }
+
+    /// Forgets the snapshots of members that have left, or have been dead as long as a lease.
+    pub(super) fn forget_snapshots(&self) -> Released {
+        self.snapshots.forget(|| self.group.remembered())
+    }
+
+    /// Forgets the snapshots of all members.
+    pub(super) fn forget_all_snapshots(&self) -> Released {
+        self.snapshots.forget(HashSet::new)
+    }
+
+    fn rollback(
+        &self,
+        incarnation: u64,
+        rollback: proto::Rollback,
+        payload: Payload,
+    ) -> Result<Answer> {
+        let snapshot = match (rollback.snapshot, payload) {
+            (Some(number), _) => self.snapshots.get(incarnation, number)?.snapshot.clone(),
+            (None, Payload::Bytes(bytes)) => {
+                Snapshot::from_bytes(self.contents.backends(), bytes.host_bytes()?)?
+            }
+            (None, Payload::Values(_)) => return Err(verbs::wrong_payload()),
+        };
+        if !self.has_layouts.load(Ordering::Relaxed) {
+            self.contents.rollback(&snapshot)?;
+            return Ok(Answer::default());
+        }
         let _changed = self.change_keys();
         let layout = rollback.layout;
         if layout < self.records().rollback {
             return Ok(Answer::default());
         }
-        let placements = std::mem::take(&mut rollback.placements);
-        let mut by_key = fallible::hash_map(placements.len())?;
-        for value in placements {
+        let mut by_key = fallible::hash_map(rollback.placements.len())?;
+        for value in rollback.placements {
             let placement = value.placement.unwrap_or_default();
             by_key.insert(Key::new(&value.key)?, Record { placement, is_visible: true });
         }
+        // A server may also have parts that belong to no key.
+        if let Some(key) = by_key.keys().find(|key| !snapshot.contains(key)) {
+            return Err(Error::KeyNotFound { key: key.clone() });
+        }
+        let snapshot = snapshot.slice_rows(|key| by_key.contains_key(key).then_some(None))?;
         let before = {
             let mut records = self.records();
             // Calls that read meanwhile wait.
@@ -311,12 +365,12 @@ impl Holder {
             let suspended = Records { by_key: suspended, ..Records::default() };
             std::mem::replace(&mut *records, suspended)
         };
-        let answer = self.contents.make(Verb::Rollback(rollback), payload);
-        *self.records() = match &answer {
-            Ok(_) => Records { by_key, rollback: layout, ..Records::default() },
+        let rolled_back = self.contents.rollback(&snapshot);
+        *self.records() = match &rolled_back {
+            Ok(()) => Records { by_key, rollback: layout, ..Records::default() },
             Err(_) => before,
         };
-        answer
+        rolled_back.map(|()| Answer::default())
     }
 
     fn set_optimizer(&self, json: &str) -> Result<Answer> {

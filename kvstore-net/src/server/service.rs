@@ -148,7 +148,13 @@ impl Service {
         self.check_place((join.server, join.num_servers))?;
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
         let deadline = Instant::now() + self.lease.min(WAIT);
-        self.group.join(&join.name, join.process, role, deadline).await
+        let joined = self.group.join(&join.name, join.process, role, deadline).await?;
+        // Another first member with another list may have joined at the same moment.
+        if let Err(status) = self.check_place((join.server, join.num_servers)) {
+            self.group.leave(&join.name, joined.0.incarnation);
+            return Err(status);
+        }
+        Ok(joined)
     }
 
     /// Checks that all members have this server at the same place of their lists of servers.

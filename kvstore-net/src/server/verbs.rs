@@ -119,7 +119,9 @@ pub(crate) fn changes(verb: &Verb) -> bool {
         | Verb::ListKeys(_)
         | Verb::Stats(_)
         | Verb::Settings(_)
-        | Verb::Snapshot(_)
+        | Verb::TakeSnapshot(_)
+        | Verb::ReadSnapshot(_)
+        | Verb::KeepSnapshots(_)
         | Verb::Versions(_)
         | Verb::Reserve(_)
         | Verb::Sweep(_)
@@ -220,7 +222,9 @@ pub(crate) fn make(
             | Verb::Reserve(_)
             | Verb::Sweep(_)
             | Verb::Settings(_)
-            | Verb::Snapshot(_)
+            | Verb::TakeSnapshot(_)
+            | Verb::ReadSnapshot(_)
+            | Verb::KeepSnapshots(_)
             | Verb::Rollback(_)
             | Verb::Checkpoint(_),
             _,
@@ -281,7 +285,7 @@ fn change_settings(store: &dyn KvStore, change: proto::ChangeSettings) -> Result
     }
 }
 
-fn stats_of(stats: &kvstore_core::KeyStats) -> proto::KeyStats {
+pub(super) fn stats_of(stats: &kvstore_core::KeyStats) -> proto::KeyStats {
     proto::KeyStats {
         key: stats.key.as_str().to_owned(),
         spec: Some(spec_of(&stats.spec)),

@@ -11,7 +11,7 @@ use kvstore_net::{NetStore, NetStoreOptions, Server};
 
 use super::network::proxy::Proxy;
 use super::network::{LONG, SHORT, eventually, key};
-use super::{DIVIDE_ABOVE, connect, numbers, start, start_limited, value};
+use super::{DIVIDE_ABOVE, connect, numbers, options, start, start_limited, value};
 
 #[test]
 fn an_init_that_fails_on_one_server_leaves_no_key() {
@@ -204,4 +204,29 @@ fn threads_of_a_process_may_initialise_the_same_key() {
     });
     let found = numbers(&store, "w");
     assert!(found[0] >= 1.0 && found.iter().all(|number| *number == found[0]), "{found:?}");
+}
+
+/// Two processes that are the first members at the same moment must have the same list of servers.
+#[test]
+fn first_members_agree_on_the_list_of_servers() {
+    let mut num_admitted = [0; 2];
+    for _ in 0..1000 {
+        let servers = start(2);
+        let together = std::sync::Barrier::new(2);
+        let join = |list: &[Arc<Server>]| {
+            let options = options(list);
+            together.wait();
+            NetStore::connect(backends(), &options)
+        };
+        let stores = std::thread::scope(|scope| {
+            let first = scope.spawn(|| join(&servers[..1]));
+            let second = scope.spawn(|| join(&servers));
+            [first.join().unwrap(), second.join().unwrap()]
+        });
+        assert!(!stores.iter().all(Result::is_ok), "two members have different lists");
+        for (count, store) in num_admitted.iter_mut().zip(&stores) {
+            *count += usize::from(store.is_ok());
+        }
+    }
+    println!("admitted with one server: {}, with two: {}", num_admitted[0], num_admitted[1]);
 }

@@ -16,7 +16,8 @@ use crate::interpreter::error::detached;
 use crate::interpreter::lists;
 
 /// The complete contents of a store at one moment. It shares memory with the store and never
-/// changes. Its pickle has the contents of a checkpoint.
+/// changes. A store on servers keeps the values there until they are read. The pickle of a snapshot
+/// has the contents of a checkpoint.
 ///
 /// >>> import mxkv as mx
 /// >>> kv = mx.kv.create()
@@ -73,13 +74,13 @@ impl PySnapshot {
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let key = keys::any(key)?;
-        Ok(match self.snapshot.get(&key) {
+        Ok(match detached(py, || self.snapshot.get(&key))? {
             None => None,
             Some(Value::Dense(tensor)) => {
-                let array = NDArray::new(tensor.clone());
+                let array = NDArray::new(tensor);
                 Some(Bound::new(py, PyArray::from(array))?.into_any())
             }
-            Some(Value::Rows(rows)) => Some(Bound::new(py, PyRows::from(rows.clone()))?.into_any()),
+            Some(Value::Rows(rows)) => Some(Bound::new(py, PyRows::from(rows))?.into_any()),
         })
     }
 
@@ -108,9 +109,10 @@ impl PySnapshot {
     }
 
     /// Returns the optimizer state of a key, or ``None``.
-    fn optimizer_state(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<PyState>> {
+    fn optimizer_state(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<PyState>> {
         let key = keys::any(key)?;
-        Ok(self.snapshot.optimizer_state(&key).cloned().map(PyState::from))
+        let state = detached(py, || self.snapshot.optimizer_state(&key))?;
+        Ok(state.map(PyState::from))
     }
 
     /// Returns the hyper-parameters of the store's optimizer, or ``None``.

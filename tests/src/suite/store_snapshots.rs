@@ -23,7 +23,7 @@ fn key(text: &str) -> Key {
 /// Returns the one number that all keys have.
 fn agreed(snapshot: &Snapshot) -> f32 {
     let first = |text: &str| {
-        snapshot.get(&key(text)).unwrap().to_dense().unwrap().to_vec::<f32>().unwrap()[0]
+        snapshot.get(&key(text)).unwrap().unwrap().to_dense().unwrap().to_vec::<f32>().unwrap()[0]
     };
     let numbers = KEYS.map(first);
     assert!(numbers.iter().all(|number| *number == numbers[0]), "half of a call: {numbers:?}");
@@ -173,16 +173,16 @@ pub fn a_snapshot_never_changes(store: &Store) {
     store.rollback(&snapshot).unwrap();
     pulled.fill(99.into()).unwrap();
     store.push("a", &array(&[5.0, 5.0])).unwrap();
-    let mut own = snapshot.get(&key("a")).unwrap().to_dense().unwrap();
+    let mut own = snapshot.get(&key("a")).unwrap().unwrap().to_dense().unwrap();
     own.fill(98.into()).unwrap();
     assert_eq!(
-        snapshot.get(&key("a")).unwrap().to_dense().unwrap().to_vec::<f32>().unwrap(),
+        snapshot.get(&key("a")).unwrap().unwrap().to_dense().unwrap().to_vec::<f32>().unwrap(),
         [1.0, 2.0]
     );
     assert_eq!(stored(store, "a"), [6.0, 7.0]);
     assert_eq!(snapshot.stats().map(|stats| stats.num_pushes).sum::<u64>(), 0);
     assert!(snapshot.keys().eq([&key("a")]));
-    assert!(snapshot.get(&key("b")).is_none());
+    assert!(snapshot.get(&key("b")).unwrap().is_none());
 }
 
 /// `changed_keys` returns the keys whose value, state or presence differs.

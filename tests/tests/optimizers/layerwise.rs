@@ -204,7 +204,8 @@ fn row_sparse_runs_agree_with_mxnet() {
             }
         }
         let snapshot = store.snapshot().expect("a snapshot");
-        let state = snapshot.optimizer_state(&key).expect("the state of a key");
+        let state =
+            snapshot.optimizer_state(&key).expect("it can be read").expect("the state of a key");
         let history = state.tensors()[0].to_vec::<f32>().expect("numbers");
         assert_eq!(state.tensors()[0].shape().dims(), [6, 1]);
         check(&history, &floats(&case["history"]), &format!("{case}, history"));

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use kvstore_core::key::describe_call;
 use kvstore_core::{Error, Key, OnExisting, Optimizer, Result, StepUnit, Value, fallible};
 
-use super::placements::{KeyPlacement, is_large, unit_of};
+use super::placements::{KeyPlacement, is_divided, is_large, unit_of};
 use super::values::ServerValues;
 use super::{Sharded, removals};
 use crate::client::connection::{Answer, Call, unknown};
@@ -90,7 +90,8 @@ impl Sharded {
         let unit = if has_large { self.unit()? } else { StepUnit::Element };
         let new = pairs.iter().zip(first_layout..).map(|((key, value), layout)| {
             let rule = (self.divide_above, unit);
-            let placed = KeyPlacement::new((key, value.spec()), layout, rule, num_servers);
+            let is_divided = is_divided(value.spec(), rule, num_servers);
+            let placed = KeyPlacement::new((key, value.spec()), layout, is_divided, num_servers);
             (*key, *value, Arc::new(placed))
         });
         let mut new: New<'_> = new.collect();

@@ -274,14 +274,18 @@ impl Sharded {
     /// Returns the statistics of every key. Those of a divided value are added up.
     pub(super) fn stats(&self) -> Result<Vec<KeyStats>> {
         let call = Call::read(Verb::Stats(proto::Empty {}), "stats".to_owned());
+        self.joined_stats(&self.servers.call_all(&call)?)
+    }
+
+    /// Returns the statistics in the answers of all servers. Those of a divided value are added up.
+    fn joined_stats(&self, answers: &[Answer]) -> Result<Vec<KeyStats>> {
         let mut homes: BTreeMap<(u64, String), (u64, KeyStats)> = BTreeMap::new();
         let mut others = Vec::new();
-        for (server, answer) in self.servers.call_all(&call)?.into_iter().enumerate() {
-            let placements = answer.reply.stats.iter().map(|stats| stats.placement.clone());
-            let placements: Vec<_> = placements.collect();
-            for (mut stats, placement) in stats_in(answer)?.into_iter().zip(placements) {
+        for (server, answer) in answers.iter().enumerate() {
+            let found = &answer.reply.stats;
+            for (mut stats, found) in stats_in(found)?.into_iter().zip(found) {
                 // A key without a placement is being added or removed.
-                let Some(placement) = placement else { continue };
+                let Some(placement) = &found.placement else { continue };
                 let at = (placement.order, stats.key.as_str().to_owned());
                 if home(stats.key.as_str(), self.servers.len()) != server {
                     others.push((at, placement.layout, stats));

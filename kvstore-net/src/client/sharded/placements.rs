@@ -27,16 +27,13 @@ pub(super) struct KeyPlacement {
 }
 
 impl KeyPlacement {
-    /// Decides where the value of a new key is. Values of more than `divide_above` bytes are
-    /// divided, if `unit` allows it.
+    /// Returns where the value of a new key is.
     pub(super) fn new(
         (key, spec): (&Key, &TensorSpec),
         layout: u64,
-        (divide_above, unit): (usize, StepUnit),
+        is_divided: bool,
         num_servers: usize,
     ) -> Self {
-        let is_divided = matches!(unit, StepUnit::Element | StepUnit::Row)
-            && is_large(spec, divide_above, num_servers);
         let home = home(key.as_str(), num_servers);
         Self { layout, order: layout, spec: spec.clone(), home, is_divided, num_servers }
     }
@@ -95,6 +92,16 @@ impl KeyPlacement {
     pub(super) fn known(&self) -> proto::Placement {
         proto::Placement { layout: self.layout, ..proto::Placement::default() }
     }
+}
+
+/// Returns whether a new value is divided: if it has more than `divide_above` bytes and `unit`
+/// allows it.
+pub(super) fn is_divided(
+    spec: &TensorSpec,
+    (divide_above, unit): (usize, StepUnit),
+    num_servers: usize,
+) -> bool {
+    matches!(unit, StepUnit::Element | StepUnit::Row) && is_large(spec, divide_above, num_servers)
 }
 
 /// Returns whether a value has more than `divide_above` bytes and a row for every server.

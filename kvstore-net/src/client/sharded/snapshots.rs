@@ -6,34 +6,69 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kvstore_core::{Error, Key, Optimizer, OptimizerState, Result, Snapshot, Tensor};
 
-use super::placements::{KeyPlacement, unit_of};
+use super::placements::{KeyPlacement, is_divided, unit_of};
 use super::{Sharded, without_norm};
 use crate::client::connection::{Answer, Call};
+use crate::client::residuals::Residuals;
 use crate::client::servers::complete;
+use crate::client::snapshots::{NetSnapshot, SnapshotLease};
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::placement::home;
 use crate::wire::Elements;
 
 /// The servers of the parts of a value, in order.
-pub(in crate::client) type Parts = Vec<usize>;
+type Parts = Vec<usize>;
+
+/// The keys of a server with their placements.
+type Layouts<'a> = BTreeMap<&'a str, &'a proto::Placement>;
+
+/// Returns the keys of each server. `pairs` returns those of a reply.
+fn layouts_of<'a>(
+    answers: &'a [Answer],
+    pairs: impl Fn(&'a proto::Reply) -> Vec<(&'a str, &'a Option<proto::Placement>)>,
+) -> Vec<Layouts<'a>> {
+    let layouts = answers.iter().map(|answer| {
+        let pairs = pairs(&answer.reply).into_iter();
+        pairs.filter_map(|(key, placement)| Some((key, placement.as_ref()?))).collect()
+    });
+    layouts.collect()
+}
 
 impl Sharded {
-    /// Returns the joined snapshots of all servers. If an `init` or `remove` is in progress, takes
+    /// Returns a snapshot that all servers keep. If an `init` or `remove` is in progress, takes
     /// them again after it has finished.
-    pub(in crate::client) fn snapshot(&self) -> Result<Snapshot> {
-        let call = Call::read(Verb::Snapshot(proto::Empty {}), "snapshot".to_owned());
+    pub(in crate::client) fn snapshot(&self, residuals: &Residuals) -> Result<Snapshot> {
         let mut since = None;
         loop {
-            let answers = self.servers.call_all(&call)?;
-            if let Some(keys) = self.complete_keys(&answers)? {
-                let read =
-                    |answer: &Answer| Snapshot::from_bytes(self.servers.backends(), &answer.bytes);
-                let snapshots = answers.iter().map(read).collect::<Result<Vec<_>>>()?;
-                return Snapshot::concatenate(&snapshots, &keys);
+            if let Some(snapshot) = self.complete_snapshot(residuals)? {
+                return Ok(snapshot);
             }
             self.wait_again(&mut since, "snapshot")?;
         }
+    }
+
+    /// Returns a snapshot, or `None` if the servers differ in a key or a setting.
+    fn complete_snapshot(&self, residuals: &Residuals) -> Result<Option<Snapshot>> {
+        let (lease, answers) = SnapshotLease::take(&self.servers)?;
+        let layouts = layouts_of(&answers, |reply| {
+            reply.stats.iter().map(|stats| (&*stats.key, &stats.placement)).collect()
+        });
+        let Some(keys) = self.complete_keys(&layouts)? else { return Ok(None) };
+        let outlines = answers
+            .iter()
+            .map(|answer| Snapshot::from_bytes(self.servers.backends(), &answer.bytes));
+        let outlines = outlines.collect::<Result<Vec<_>>>()?;
+        let Some((outline, others)) = outlines.split_first() else { return Ok(None) };
+        for other in others {
+            if !outline.is_identical(other)? {
+                return Ok(None);
+            }
+        }
+        let divided = keys.into_iter().filter(|(_, servers)| servers.len() > 1);
+        let divided = divided.map(|(key, _)| key).collect();
+        let stats = self.joined_stats(&answers)?;
+        NetSnapshot::snapshot(lease, outline, stats, divided, residuals).map(Some)
     }
 
     /// Writes a part of a checkpoint on each server. Returns the keys of all servers with the
@@ -46,7 +81,10 @@ impl Sharded {
         loop {
             let calls = (0..self.servers.len()).map(|server| (server, checkpoint(server)));
             let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>()?;
-            if let Some(keys) = self.complete_keys(&answers)? {
+            let layouts = layouts_of(&answers, |reply| {
+                reply.values.iter().map(|value| (&*value.key, &value.placement)).collect()
+            });
+            if let Some(keys) = self.complete_keys(&layouts)? {
                 return Ok(keys);
             }
             self.wait_again(&mut since, "checkpoint")?;
@@ -55,19 +93,12 @@ impl Sharded {
 
     /// Returns the keys of all servers in the order of initialisation, each with the servers of its
     /// parts. Returns `None` if a part is missing.
-    fn complete_keys(&self, answers: &[Answer]) -> Result<Option<Vec<(Key, Parts)>>> {
+    fn complete_keys(&self, layouts: &[Layouts<'_>]) -> Result<Option<Vec<(Key, Parts)>>> {
         let num_servers = self.servers.len();
-        let layouts = answers.iter().map(|answer| {
-            let values = answer.reply.values.iter();
-            let pairs =
-                values.filter_map(|value| Some((value.key.as_str(), value.placement.as_ref()?)));
-            pairs.collect::<BTreeMap<_, _>>()
-        });
-        let layouts: Vec<_> = layouts.collect();
         let mut keys = BTreeMap::new();
         for (server, own) in layouts.iter().enumerate() {
             for (key, placement) in own.iter().filter(|(key, _)| home(key, num_servers) == server) {
-                let has_part = |other: &BTreeMap<&str, &proto::Placement>| {
+                let has_part = |other: &Layouts<'_>| {
                     other.get(key).is_some_and(|other| other.layout == placement.layout)
                 };
                 let is_divided = placement.complete.is_some();
@@ -82,43 +113,57 @@ impl Sharded {
         Ok(Some(keys.into_values().collect()))
     }
 
-    /// Replaces the contents of all servers. Decides anew where the keys are.
-    pub(in crate::client) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
+    /// Replaces the contents of all servers. Decides anew where the keys are, unless the servers
+    /// keep the snapshot: `kept` is its source then.
+    pub(in crate::client) fn rollback(
+        &self,
+        snapshot: &Snapshot,
+        kept: Option<&NetSnapshot>,
+    ) -> Result<()> {
         if let Some(bound) = snapshot.clip_global_norm() {
             return Err(without_norm(bound));
         }
+        // Before any server changes.
+        kept.map_or(Ok(()), NetSnapshot::check)?;
+        let num_servers = self.servers.len();
         let unit = unit_of(snapshot.optimizer());
         let layout = self.reserve(snapshot.len().max(1))?;
-        let placed = snapshot.keys().zip(layout..).filter_map(|(key, layout)| {
-            let spec = snapshot.get(key)?.spec();
-            let rule = (self.divide_above, unit);
-            Some((key, KeyPlacement::new((key, spec), layout, rule, self.servers.len())))
+        let placed = snapshot.stats().zip(layout..).map(|(stats, layout)| {
+            let is_divided = match kept {
+                Some(kept) => kept.is_divided(&stats.key),
+                None => is_divided(&stats.spec, (self.divide_above, unit), num_servers),
+            };
+            let key = (&stats.key, &stats.spec);
+            let placed = KeyPlacement::new(key, layout, is_divided, num_servers);
+            (stats.key, placed)
         });
-        let placed: BTreeMap<&Key, KeyPlacement> = placed.collect();
+        let placed: BTreeMap<Key, KeyPlacement> = placed.collect();
         let mut calls = Vec::new();
-        for server in 0..self.servers.len() {
-            let own = |key: &Key| placed.get(key).filter(|at| at.servers().contains(&server));
-            let part = snapshot.slice_rows(|key| own(key).map(|placed| placed.rows(server)))?;
-            let placements = part.keys().map(|key| proto::Value {
-                key: key.as_str().to_owned(),
-                placement: own(key).map(|placed| placed.message(server)),
-                ..proto::Value::default()
+        for server in 0..num_servers {
+            let here = |key: &Key| placed.get(key).filter(|at| at.servers().contains(&server));
+            let mut elements = Elements::default();
+            if kept.is_none() {
+                let part =
+                    snapshot.slice_rows(|key| here(key).map(|placed| placed.rows(server)))?;
+                elements.push_bytes(Bytes::from(part.to_bytes()?));
+            }
+            let placements = snapshot.keys().filter_map(|key| {
+                let placement = Some(here(key)?.message(server));
+                let key = key.as_str().to_owned();
+                Some(proto::Value { key, placement, ..proto::Value::default() })
             });
-            let placements = placements.collect();
-            let bytes = part.to_bytes()?;
             let verb = Verb::Rollback(proto::Rollback {
-                num_bytes: bytes.len() as u64,
-                placements,
+                num_bytes: elements.num_bytes() as u64,
+                snapshot: kept.map(NetSnapshot::number),
+                placements: placements.collect(),
                 layout,
             });
-            let mut elements = Elements::default();
-            elements.push_bytes(Bytes::from(bytes));
             calls.push((server, Call { elements, ..Call::write(verb, "rollback".to_owned()) }));
         }
         let Some((_, first)) = calls.first().cloned() else { return Ok(()) };
         complete(&first, self.servers.call_each(calls)?)?;
         for (key, placed) in placed {
-            self.placements.put(key, Arc::new(placed));
+            self.placements.put(&key, Arc::new(placed));
         }
         Ok(())
     }

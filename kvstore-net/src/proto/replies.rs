@@ -1,0 +1,138 @@
+// Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
+// CRC-32 of the source: 946fd27e
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Reply {
+    /// Absent if the call succeeded.
+    #[prost(message, optional, tag = "1")]
+    pub failure: ::core::option::Option<Failure>,
+    /// Values or descriptions of values.
+    #[prost(message, repeated, tag = "2")]
+    pub values: ::prost::alloc::vec::Vec<Value>,
+    #[prost(message, repeated, tag = "3")]
+    pub stats: ::prost::alloc::vec::Vec<KeyStats>,
+    /// For Remove: the removed keys.
+    #[prost(string, repeated, tag = "4")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "5")]
+    pub settings: ::core::option::Option<Settings>,
+    #[prost(message, optional, tag = "6")]
+    pub blob: ::core::option::Option<Blob>,
+    #[prost(message, optional, tag = "7")]
+    pub status: ::core::option::Option<Status>,
+    /// Whether the data contain the elements of `values`.
+    #[prost(bool, tag = "8")]
+    pub has_elements: bool,
+    /// The first of the reserved layouts, or, for Stats, the first layout of the last rollback.
+    #[prost(uint64, tag = "9")]
+    pub first_layout: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeyStats {
+    #[prost(string, tag = "1")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub spec: ::core::option::Option<Spec>,
+    #[prost(string, tag = "3")]
+    pub device: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "4")]
+    pub value_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub num_pushes: u64,
+    #[prost(uint64, tag = "6")]
+    pub state_bytes: u64,
+    #[prost(message, optional, tag = "7")]
+    pub placement: ::core::option::Option<Placement>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Settings {
+    /// Absent if the store has no optimizer.
+    #[prost(string, optional, tag = "1")]
+    pub optimizer: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "2")]
+    pub compression: ::core::option::Option<Compression>,
+    #[prost(message, optional, tag = "3")]
+    pub clip_global_norm: ::core::option::Option<Clip>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Status {
+    #[prost(message, repeated, tag = "1")]
+    pub members: ::prost::alloc::vec::Vec<Member>,
+    /// Workers whose lease has ended or whose connection is lost, without those that left.
+    #[prost(uint64, tag = "2")]
+    pub num_dead: u64,
+    #[prost(uint64, tag = "3")]
+    pub num_keys: u64,
+    #[prost(uint64, tag = "4")]
+    pub num_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub num_pushes: u64,
+    #[prost(uint64, tag = "6")]
+    pub uptime_ms: u64,
+    #[prost(uint64, tag = "7")]
+    pub server_run: u64,
+    #[prost(string, tag = "8")]
+    pub store: ::prost::alloc::string::String,
+}
+/// An error of the store. Errors of the connection are gRPC statuses.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Failure {
+    /// The number of the error code, as in the manual.
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "3")]
+    pub key: ::core::option::Option<::prost::alloc::string::String>,
+    /// The lists or specs that differ, for length and spec mismatches.
+    #[prost(string, tag = "4")]
+    pub subject: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "5")]
+    pub expected_len: u64,
+    #[prost(uint64, tag = "6")]
+    pub found_len: u64,
+    #[prost(message, optional, tag = "7")]
+    pub expected: ::core::option::Option<Spec>,
+    #[prost(message, optional, tag = "8")]
+    pub found: ::core::option::Option<Spec>,
+    /// For memory errors.
+    #[prost(uint64, tag = "9")]
+    pub requested: u64,
+    #[prost(uint64, tag = "10")]
+    pub in_use: u64,
+    #[prost(uint64, optional, tag = "11")]
+    pub limit: ::core::option::Option<u64>,
+    /// Whether the call uses another layout of a key, another compression, or another type of a pulled
+    /// value, than the server. Such a call has changed nothing. The member asks the server for the
+    /// layouts, compression and types, and repeats the call with a new number.
+    #[prost(bool, tag = "12")]
+    pub out_of_date: bool,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnExisting {
+    Reject = 0,
+    Keep = 1,
+    Replace = 2,
+}
+impl OnExisting {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Reject => "ON_EXISTING_REJECT",
+            Self::Keep => "ON_EXISTING_KEEP",
+            Self::Replace => "ON_EXISTING_REPLACE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ON_EXISTING_REJECT" => Some(Self::Reject),
+            "ON_EXISTING_KEEP" => Some(Self::Keep),
+            "ON_EXISTING_REPLACE" => Some(Self::Replace),
+            _ => None,
+        }
+    }
+}
