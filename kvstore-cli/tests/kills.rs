@@ -92,6 +92,55 @@ fn pushes_of_killed_workers_take_effect_completely_or_not_at_all() {
     println!("{total} acknowledged pushes, {before} took effect");
 }
 
+/// A worker is stopped for longer than its lease, and another process takes its name. When the
+/// worker continues, it cannot push any more.
+#[test]
+fn a_stopped_worker_whose_name_was_taken_cannot_push() {
+    let (_server, address) = Process::serve(&["--address", "127.0.0.1:0", "--lease", "1"]);
+    let options = NetStoreOptions::new(&address).timeout(LONG);
+    let watcher = connect(&options.clone().name("watcher")).unwrap();
+    init(&watcher);
+    let mut worker = start_worker(&address);
+    worker.rest_of_line("pushed 3");
+    worker.signal("STOP");
+    let start = Instant::now();
+    while watcher.members().unwrap().len() > 1 {
+        assert!(start.elapsed() < LONG, "the end of the lease is not noticed");
+    }
+    // Waits for the push that was running.
+    let successor = connect(&options.name("worker")).unwrap();
+    let before = number(&successor);
+    worker.signal("CONT");
+    assert!(!worker.child.wait().unwrap().success(), "its push must fail");
+    assert_eq!(number(&successor), before);
+    successor.push("w", &filled(1.0)).unwrap();
+    assert_eq!(number(&watcher), before - 1.0);
+}
+
+/// One of two servers is killed. Another one takes its address, and gets its values back by a
+/// rollback.
+#[test]
+fn one_of_two_servers_is_killed_and_replaced() {
+    let (_first, first_address) = Process::serve(&["--address", "127.0.0.1:0"]);
+    let (second, second_address) = Process::serve(&["--address", "127.0.0.1:0"]);
+    let options = NetStoreOptions::of_servers([&first_address, &second_address])
+        .timeout(Duration::from_secs(3))
+        .divide_above(1 << 10);
+    let store = connect(&options).unwrap();
+    init(&store);
+    store.push("w", &filled(1.0)).unwrap();
+    let saved = store.snapshot().unwrap().load().unwrap();
+    second.signal("KILL");
+    drop(second);
+    let error = store.push("w", &filled(1.0)).unwrap_err().chain();
+    assert!(error.contains(&second_address) && !error.contains(&first_address), "{error}");
+    let (_second, _) = Process::serve(&["--address", &second_address]);
+    store.rollback(&saved).unwrap();
+    assert_eq!(number(&store), -1.0);
+    store.push("w", &filled(1.0)).unwrap();
+    assert_eq!(number(&store), -2.0);
+}
+
 #[test]
 fn a_killed_server_is_named_and_another_one_may_follow() {
     let (server, address) = Process::serve(&["--address", "127.0.0.1:0"]);

@@ -166,7 +166,7 @@ fn a_killed_member_is_noticed_without_its_lease() {
     // The lease would last an hour.
     let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "3600"]);
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
-    let times = [1, 2, 3, 4, 5].map(|_| {
+    let mut times = [1, 2, 3, 4, 5].map(|_| {
         let mut victim = start_member(&served);
         eventually("the victim joins", || watcher.members().unwrap().len() == 2);
         victim.kill().unwrap();
@@ -175,9 +175,10 @@ fn a_killed_member_is_noticed_without_its_lease() {
         victim.wait().unwrap();
         time
     });
+    times.sort_unstable();
     println!("noticed after {times:?}");
-    // A busy machine may delay some of them.
-    assert!(times.iter().min() <= Some(&Duration::from_millis(200)), "{times:?}");
+    // The median, because a busy machine may delay some of them.
+    assert!(times[2] <= Duration::from_millis(200), "{times:?}");
     // A new process takes the name and the rank.
     let successor = NetStore::connect(backends(), &served.options().name("victim")).unwrap();
     assert_eq!((successor.rank().unwrap(), watcher.num_dead_node(4).unwrap()), (1, 0));
@@ -194,8 +195,7 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
     println!("noticed after {time:?}");
     // The last renewal may be a third of the lease old.
     assert!(time > Duration::from_secs(1), "{time:?}");
-    // Without leases, the keep-alive of the connection would notice it after 20 s.
-    assert!(time < Duration::from_secs(15), "{time:?}");
+    assert!(time < Duration::from_secs(5), "{time:?}");
     assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
     // The same process continues.
     signal(&victim, "CONT");

@@ -134,6 +134,11 @@ fn the_values_can_be_used_anywhere() {
         for each in [&other as &dyn KvStore, &local] {
             assert!(each.snapshot().unwrap().changed_keys(&loaded).unwrap().is_empty());
         }
+        let facade = kvstore::Store::new(Arc::new(connect(&others)));
+        facade.checkpoint(&path).unwrap().wait().unwrap();
+        facade.remove(["large", "small"]).unwrap();
+        facade.restore(&path).unwrap();
+        assert!(facade.snapshot().unwrap().changed_keys(&loaded).unwrap().is_empty());
         drop(store);
         // The servers do not keep it any more.
         let error = snapshot.get(&key("small")).unwrap_err();
@@ -284,7 +289,9 @@ fn a_rollback_restores_updaters_settings_and_rows() {
         let servers = start(num_servers);
         let store = connect(&servers);
         let set = |updater: Option<Arc<dyn Updater>>| {
-            servers.iter().for_each(|server| server.store().set_updater(updater.clone()).unwrap());
+            for server in &servers {
+                server.store().set_updater(updater.clone()).unwrap();
+            }
         };
         let sparse = |number: f32| -> Value {
             let rows = Tensor::from_slice(backends(), Device::cpu(0), [1, 2], &[number; 2]);

@@ -11,7 +11,8 @@ use crate::store::Store;
 impl Store {
     /// Returns the complete contents of the store at one moment, without a copy: values, the
     /// optimizer with its states and counts, the compression with its residuals. The snapshot
-    /// contains a concurrent push of several keys completely or not at all.
+    /// contains a concurrent push of several keys completely or not at all, unless the store has
+    /// several servers.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones, zeros};
@@ -43,8 +44,9 @@ impl Store {
     }
 
     /// Starts to write the complete contents of the store to a file in the background, and returns
-    /// at once; see [`Checkpoint`]. Later pushes are not in the file. At every moment the path
-    /// has either the complete old file or the complete new one.
+    /// at once; see [`Checkpoint`]. A store on servers transfers all values before it returns.
+    /// Later pushes are not in the file. At every moment the path has either the complete old file
+    /// or the complete new one.
     ///
     /// ```
     /// use kvstore::{DType, Device, create, ones};

@@ -104,10 +104,14 @@ impl LocalStore {
         Ok(values)
     }
 
-    /// Returns whether pushes call a user's updater, which may take any time.
-    pub fn has_updater(&self) -> bool {
+    /// Returns the updater that pushes call. It may take any time.
+    pub fn updater(&self) -> Option<Arc<dyn Updater>> {
         let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
-        matches!(settings.policy, Policy::Updater(_))
+        if let Policy::Updater(updater) = &settings.policy {
+            Some(Arc::clone(updater))
+        } else {
+            None
+        }
     }
 
     /// Overwrites rows of the stored values with the results of pushes to another store. Counts as

@@ -320,8 +320,9 @@ pub trait KvStore: WorkerGroup + Send + Sync + Debug {
     /// state, the optimizer or updater, the compression and the bound of the global norm.
     ///
     /// The call waits for changes in progress, so the snapshot contains each of them completely or
-    /// not at all. It copies no values, and later changes of the store do not affect it. While the
-    /// snapshot exists, each key that changes needs memory for its new value.
+    /// not at all, unless the store has several servers. It copies no values, and later changes of
+    /// the store do not affect it. While the snapshot exists, each key that changes needs memory
+    /// for its new value.
     ///
     /// A store on servers keeps the values there, until the last clone of the snapshot is dropped:
     /// see [`SnapshotSource`].

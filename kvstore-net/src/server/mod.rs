@@ -2,6 +2,7 @@
 
 pub(crate) mod checkpoints;
 pub(crate) mod contents;
+mod gate;
 pub(crate) mod group;
 mod local_stores;
 pub(crate) mod records;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use kvstore_core::{
     Error, Key, KvStore, Optimizer, PartList, Result, Snapshot, StepUnit, Value, fallible,
@@ -11,6 +11,7 @@ use kvstore_core::{
 
 use super::checkpoints::Checkpoints;
 use super::contents::Contents;
+use super::gate::{Gate, Held};
 use super::group::Group;
 use super::snapshots::{KeptSnapshot, Released, Snapshots};
 use super::verbs::{self, Answer, Payload};
@@ -143,9 +144,7 @@ impl Records {
 #[derive(Debug)]
 pub(crate) struct Holder {
     contents: Contents,
-    /// Held for writing while keys are added or removed, and for reading during pushes. Calls that
-    /// an updater may make during a push do not take it.
-    gate: RwLock<()>,
+    gate: Gate,
     /// Locked for short moments only. Empty in a group of one server.
     records: Mutex<Records>,
     /// Whether the group has several servers.
@@ -167,7 +166,7 @@ impl Holder {
     ) -> Self {
         Self {
             contents,
-            gate: RwLock::default(),
+            gate: Gate::default(),
             records: Mutex::default(),
             has_layouts: AtomicBool::new(false),
             next_layout: AtomicU64::new(floor + 1),
@@ -188,17 +187,17 @@ impl Holder {
         // A pull shares the memory of the store.
         matches!(verb, Verb::Pull(_) | Verb::Push(_))
             && num_bytes <= SHORT
-            && !self.contents.store().has_updater()
+            && self.contents.store().updater().is_none()
     }
 
     /// Keeps pushes from running.
-    fn change_keys(&self) -> RwLockWriteGuard<'_, ()> {
-        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    fn change_keys(&self) -> Held<RwLockWriteGuard<'_, ()>> {
+        self.gate.close(self.contents.store())
     }
 
     /// Keeps keys from being added or removed.
-    fn keep_keys(&self) -> RwLockReadGuard<'_, ()> {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    fn keep_keys(&self) -> Held<RwLockReadGuard<'_, ()>> {
+        self.gate.share(self.contents.store())
     }
 
     fn records(&self) -> MutexGuard<'_, Records> {

@@ -10,6 +10,7 @@
 mod init;
 #[path = "../network/mod.rs"]
 mod network;
+mod updaters;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -47,6 +47,13 @@ pub const ON_STORES: Checks<fn(&Store)> = checks! {
         readers_never_see_older_states_with_an_optimizer, readers_never_see_older_states_with_sums;
 };
 
+/// The checks of panicking updaters, for a store whose pushes panic or return an error.
+pub const ON_PANICS: Checks<fn(&Store)> = checks! {
+    updaters: a_panic_poisons_one_key, a_call_with_a_poisoned_key_changes_nothing;
+    store_snapshots: a_rollback_restores_a_poisoned_key;
+    races: a_panic_during_pushes_poisons_only_its_key;
+};
+
 /// The checks whose threads make calls in any order.
 pub const IN_ANY_ORDER: Checks<fn(&Store)> = checks! {
     concurrency: different_keys_are_independent, only_one_concurrent_init_of_a_key_succeeds,
