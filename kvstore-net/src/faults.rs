@@ -44,6 +44,10 @@ pub(crate) enum Fault {
     DropPart,
     /// The keys of a member that died during `init` stay.
     KeepUnfinished,
+    /// The values of a snapshot are those of the store when they are read.
+    ReadNewest,
+    /// A server forgets the snapshots of live members.
+    ForgetSnapshots,
 }
 
 thread_local! {
@@ -78,6 +82,10 @@ impl Fault {
         (Self::DropPart, 813),
         (Self::KeepUnfinished, 62),
     ];
+
+    /// The faults of snapshots, with their seeds among the schedules with snapshots.
+    pub(crate) const OF_SNAPSHOTS: [(Self, u64); 2] =
+        [(Self::ReadNewest, 2), (Self::ForgetSnapshots, 0)];
 
     /// Returns the fault that is planted in this thread.
     pub(crate) fn planted() -> Option<Self> {

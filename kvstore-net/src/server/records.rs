@@ -1,45 +1,25 @@
-//! [`Holder`]: the contents of a server, with the layouts of its keys if its group has several
-//! servers.
+//! [`Records`]: where the values of the keys of a server are, if its group has several servers.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::HashMap;
 
-use kvstore_core::{
-    Error, Key, KvStore, Optimizer, PartList, Result, Snapshot, StepUnit, Value, fallible,
-};
+use kvstore_core::{Key, Result, fallible};
 
-use super::checkpoints::Checkpoints;
-use super::contents::Contents;
-use super::gate::{Gate, Held};
-use super::group::Group;
-use super::snapshots::{KeptSnapshot, Released, Snapshots};
-use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
-use crate::proto::change_settings::Change;
-use crate::proto::request::Verb;
 use crate::rules::placement::NO_LAYOUT;
-use crate::wire::{keys_of, parse_keys};
-
-/// The most layouts that a call may reserve, so that the numbers do not overflow.
-const MOST_LAYOUTS: u64 = 1 << 32;
-
-/// The most bytes of a push that is short.
-const SHORT: usize = 1 << 20;
 
 /// Where the value of a key is.
 #[derive(Debug)]
-struct Record {
-    placement: proto::Placement,
+pub(super) struct Record {
+    pub(super) placement: proto::Placement,
     /// Whether members see the key. A new key is hidden until all servers have their parts. Calls
     /// of a replaced key wait for them.
-    is_visible: bool,
+    pub(super) is_visible: bool,
 }
 
 impl Record {
-    fn without_layout(&self) -> Self {
+    pub(super) fn without_layout(&self) -> Self {
         let placement = proto::Placement { layout: NO_LAYOUT, ..self.placement.clone() };
         Self { placement, is_visible: self.is_visible }
     }
@@ -47,26 +27,32 @@ impl Record {
 
 /// A key that is being replaced, as it was before.
 #[derive(Debug)]
-struct Suspended {
-    key: Key,
-    record: Record,
-    unfinished_by: Option<u64>,
+pub(super) struct Suspended {
+    pub(super) key: Key,
+    pub(super) record: Record,
+    pub(super) unfinished_by: Option<u64>,
 }
 
 /// Where the values of the keys of this server are.
 #[derive(Debug, Default)]
-struct Records {
-    by_key: HashMap<Key, Record>,
+pub(super) struct Records {
+    pub(super) by_key: HashMap<Key, Record>,
     /// The keys whose other servers have yet to get their parts, with the incarnation of the member
     /// that stores them.
-    unfinished: HashMap<Key, u64>,
+    pub(super) unfinished: HashMap<Key, u64>,
     /// The first layout of the last rollback.
-    rollback: u64,
+    pub(super) rollback: u64,
+    /// The largest layout of a key that a dead member has left unfinished. The member may come back
+    /// and store a part with this layout on another server, so later keys need larger ones.
+    pub(super) abandoned: u64,
 }
 
 impl Records {
     /// Returns whether all keys are here in these layouts. A key may have no layout.
-    fn has_all<'a>(&self, mut pairs: impl Iterator<Item = Option<(&'a str, u64)>>) -> bool {
+    pub(super) fn has_all<'a>(
+        &self,
+        mut pairs: impl Iterator<Item = Option<(&'a str, u64)>>,
+    ) -> bool {
         #[cfg(test)]
         if Fault::IgnoreLayout.is_planted() {
             return pairs.all(|pair| pair.is_some_and(|(key, _)| self.by_key.contains_key(key)));
@@ -77,13 +63,13 @@ impl Records {
         })
     }
 
-    fn layout(&self, key: &str) -> Option<u64> {
+    pub(super) fn layout(&self, key: &str) -> Option<u64> {
         self.by_key.get(key).map(|record| record.placement.layout)
     }
 
     /// Returns the placement of a key that exists for a member. A key that another member is
     /// replacing has no layout yet, so calls wait.
-    fn visible(&self, key: &str, incarnation: u64) -> Option<proto::Placement> {
+    pub(super) fn visible(&self, key: &str, incarnation: u64) -> Option<proto::Placement> {
         let record = self.by_key.get(key)?;
         let placement = || record.placement.clone();
         #[cfg(test)]
@@ -99,19 +85,26 @@ impl Records {
         }
     }
 
-    fn has(&self, keys: &[String], layouts: &[u64]) -> bool {
+    pub(super) fn has(&self, keys: &[String], layouts: &[u64]) -> bool {
         let pairs = keys.iter().map(String::as_str).zip(layouts.iter().copied());
         keys.len() == layouts.len() && self.has_all(pairs.map(Some))
     }
 
+    /// Returns the largest layout of the keys that are unfinished, or that a dead member has left
+    /// unfinished.
+    pub(super) fn newest_unfinished(&self) -> u64 {
+        let layouts = self.unfinished.keys().filter_map(|key| self.layout(key.as_str()));
+        layouts.fold(self.abandoned, u64::max)
+    }
+
     /// Returns a key whose value is divided among the servers.
-    fn divided(&self) -> Option<&Key> {
+    pub(super) fn divided(&self) -> Option<&Key> {
         let is_divided = |record: &Record| record.placement.complete.is_some();
         self.by_key.iter().find(|(_, record)| is_divided(record)).map(|(key, _)| key)
     }
 
     /// Makes the calls of a key wait, if it is here, until it has a layout again.
-    fn suspend(&mut self, key: &Key) -> Option<Suspended> {
+    pub(super) fn suspend(&mut self, key: &Key) -> Option<Suspended> {
         let unfinished_by = self.unfinished.remove(key);
         let here = self.by_key.get_mut(key)?;
         let without_layout = here.without_layout();
@@ -120,7 +113,7 @@ impl Records {
     }
 
     /// Restores a key that has not been replaced.
-    fn resume(&mut self, suspended: Suspended) {
+    pub(super) fn resume(&mut self, suspended: Suspended) {
         let Suspended { key, record, unfinished_by } = suspended;
         if let Some(by) = unfinished_by {
             self.unfinished.insert(key.clone(), by);
@@ -129,7 +122,7 @@ impl Records {
     }
 
     /// Returns each key that exists with its placement.
-    fn messages(&self) -> Result<Vec<proto::Value>> {
+    pub(super) fn messages(&self) -> Result<Vec<proto::Value>> {
         let message = |(key, record): (&Key, &Record)| proto::Value {
             key: key.as_str().to_owned(),
             placement: Some(record.placement.clone()),
@@ -137,450 +130,5 @@ impl Records {
         };
         let visible = self.by_key.iter().filter(|(_, record)| record.is_visible);
         fallible::gather(visible.map(message))
-    }
-}
-
-/// The contents of a server and the layouts of its keys.
-#[derive(Debug)]
-pub(crate) struct Holder {
-    contents: Contents,
-    gate: Gate,
-    /// Locked for short moments only. Empty in a group of one server.
-    records: Mutex<Records>,
-    /// Whether the group has several servers.
-    has_layouts: AtomicBool,
-    next_layout: AtomicU64,
-    checkpoints: Checkpoints,
-    snapshots: Snapshots,
-    group: Arc<Group>,
-}
-
-impl Holder {
-    /// Returns a holder whose first layout is above `floor`. That of a restarted server must be
-    /// above all layouts that it reserved before.
-    pub(crate) fn new(
-        contents: Contents,
-        checkpoints: Checkpoints,
-        group: Arc<Group>,
-        floor: u64,
-    ) -> Self {
-        Self {
-            contents,
-            gate: Gate::default(),
-            records: Mutex::default(),
-            has_layouts: AtomicBool::new(false),
-            next_layout: AtomicU64::new(floor + 1),
-            checkpoints,
-            snapshots: Snapshots::default(),
-            group,
-        }
-    }
-
-    pub(crate) fn contents(&self) -> &Contents {
-        &self.contents
-    }
-
-    /// Returns whether a call takes less time than the change of threads for calls that may block.
-    pub(crate) fn is_short(&self, verb: &Verb, payload: &Payload) -> bool {
-        let Payload::Values(values) = payload else { return false };
-        let num_bytes = values.iter().map(Value::num_bytes).sum::<usize>();
-        // A pull shares the memory of the store.
-        matches!(verb, Verb::Pull(_) | Verb::Push(_))
-            && num_bytes <= SHORT
-            && self.contents.store().updater().is_none()
-    }
-
-    /// Keeps pushes from running.
-    fn change_keys(&self) -> Held<RwLockWriteGuard<'_, ()>> {
-        self.gate.close(self.contents.store())
-    }
-
-    /// Keeps keys from being added or removed.
-    fn keep_keys(&self) -> Held<RwLockReadGuard<'_, ()>> {
-        self.gate.share(self.contents.store())
-    }
-
-    fn records(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sets whether the group has several servers.
-    pub(crate) fn use_layouts(&self, is_used: bool) {
-        self.has_layouts.store(is_used, Ordering::Relaxed);
-    }
-
-    /// Makes a call of a member on the store. The answer has a failure with `out_of_date` if a key
-    /// does not have the layout of the call.
-    pub(crate) fn make(&self, incarnation: u64, verb: Verb, payload: Payload) -> Result<Answer> {
-        if let Verb::Reserve(reserve) = verb {
-            if reserve.count > MOST_LAYOUTS {
-                let count = reserve.count;
-                let text = format!("{count} keys: expected at most {MOST_LAYOUTS} in a call");
-                return Err(Error::InvalidArgument(text));
-            }
-            let first_layout = self.next_layout.fetch_add(reserve.count, Ordering::Relaxed);
-            return Ok(Answer::of(proto::Reply { first_layout, ..Default::default() }));
-        }
-        let verb = match verb {
-            Verb::Checkpoint(checkpoint) => return self.checkpoint(&checkpoint),
-            Verb::TakeSnapshot(taken) => return self.take_snapshot(incarnation, &taken),
-            Verb::ReadSnapshot(read) => {
-                return self.snapshots.get(incarnation, read.snapshot)?.read(&read.keys);
-            }
-            Verb::KeepSnapshots(list) => {
-                drop(self.snapshots.keep(incarnation, &list)?);
-                return Ok(Answer::default());
-            }
-            Verb::Rollback(rollback) => return self.rollback(incarnation, rollback, payload),
-            verb => verb,
-        };
-        if !self.has_layouts.load(Ordering::Relaxed) {
-            return self.contents.make(verb, payload);
-        }
-        match verb {
-            Verb::Init(init) => self.init(incarnation, init, payload),
-            Verb::FinishInit(keys) => Ok(self.finish_init(&keys)),
-            Verb::Remove(keys) => self.remove(&keys),
-            Verb::Sweep(keys) => self.sweep(keys),
-            Verb::ChangeSettings(proto::ChangeSettings {
-                change: Some(Change::Optimizer(json)),
-            }) if !json.is_empty() => self.set_optimizer(&json),
-            Verb::Push(push) => {
-                let _kept = self.keep_keys();
-                let pairs = push.values.iter().map(|value| {
-                    let placement = value.placement.as_ref()?;
-                    Some((value.key.as_str(), placement.layout))
-                });
-                if !self.records().has_all(pairs) {
-                    return Ok(Answer::out_of_date());
-                }
-                self.contents.make(Verb::Push(push), payload)
-            }
-            Verb::SetStates(states) => {
-                let _changed = self.change_keys();
-                if !states.optimizer.is_empty() {
-                    self.remove_unfinished(|_, _| false)?;
-                    let optimizer = Optimizer::from_json(&states.optimizer)?;
-                    check_undivided(&optimizer, self.records().divided())?;
-                }
-                let states_here = states.states.iter();
-                let pairs = states_here.map(|state| Some((state.key.as_str(), state.layout)));
-                if !self.records().has_all(pairs) {
-                    return Ok(Answer::out_of_date());
-                }
-                self.contents.make(Verb::SetStates(states), payload)
-            }
-            Verb::Pull(proto::Pull { ref keys, ref layouts, .. })
-            | Verb::PullRows(proto::PullRows { ref keys, ref layouts, .. })
-            | Verb::Versions(proto::Keys { ref keys, ref layouts, .. }) => {
-                let (keys, layouts) = (keys.clone(), layouts.clone());
-                self.read(&keys, &layouts, || self.contents.make(verb, payload))
-            }
-            Verb::Describe(_) | Verb::Stats(_) => {
-                let mut answer = self.contents.make(verb, payload)?;
-                let records = self.records();
-                for value in &mut answer.reply.values {
-                    value.placement = records.visible(&value.key, incarnation);
-                    if value.placement.is_none() {
-                        // Another call is adding or removing it.
-                        return Err(Error::KeyNotFound { key: Key::new(&value.key)? });
-                    }
-                }
-                for stats in &mut answer.reply.stats {
-                    stats.placement = records.visible(&stats.key, incarnation);
-                }
-                answer.reply.first_layout = records.rollback;
-                Ok(answer)
-            }
-            verb => self.contents.make(verb, payload),
-        }
-    }
-
-    fn take_snapshot(&self, incarnation: u64, taken: &proto::TakeSnapshot) -> Result<Answer> {
-        if let Some(list) = &taken.needed {
-            drop(self.snapshots.keep(incarnation, list)?);
-        }
-        let take = || {
-            let _kept = self.keep_keys();
-            let (snapshot, records) = (self.contents.snapshot()?, self.records());
-            let visible = || records.by_key.iter().filter(|(_, record)| record.is_visible);
-            let mut placements = fallible::hash_map(visible().count())?;
-            placements
-                .extend(visible().map(|(key, record)| (key.clone(), record.placement.clone())));
-            Ok(KeptSnapshot { snapshot, placements })
-        };
-        self.snapshots.take(incarnation, taken.snapshot, take)?.outline()
-    }
-
-    /// Forgets the snapshots of members that have left, or have been dead as long as a lease.
-    pub(super) fn forget_snapshots(&self) -> Released {
-        self.snapshots.forget(|| self.group.remembered())
-    }
-
-    /// Forgets the snapshots of all members.
-    pub(super) fn forget_all_snapshots(&self) -> Released {
-        self.snapshots.forget(HashSet::new)
-    }
-
-    fn rollback(
-        &self,
-        incarnation: u64,
-        rollback: proto::Rollback,
-        payload: Payload,
-    ) -> Result<Answer> {
-        let snapshot = match (rollback.snapshot, payload) {
-            (Some(number), _) => self.snapshots.get(incarnation, number)?.snapshot.clone(),
-            (None, Payload::Bytes(bytes)) => {
-                Snapshot::from_bytes(self.contents.backends(), bytes.host_bytes()?)?
-            }
-            (None, Payload::Values(_)) => return Err(verbs::wrong_payload()),
-        };
-        if !self.has_layouts.load(Ordering::Relaxed) {
-            self.contents.rollback(&snapshot)?;
-            return Ok(Answer::default());
-        }
-        let _changed = self.change_keys();
-        let layout = rollback.layout;
-        if layout < self.records().rollback {
-            return Ok(Answer::default());
-        }
-        let mut by_key = fallible::hash_map(rollback.placements.len())?;
-        for value in rollback.placements {
-            let placement = value.placement.unwrap_or_default();
-            by_key.insert(Key::new(&value.key)?, Record { placement, is_visible: true });
-        }
-        // A server may also have parts that belong to no key.
-        if let Some(key) = by_key.keys().find(|key| !snapshot.contains(key)) {
-            return Err(Error::KeyNotFound { key: key.clone() });
-        }
-        let snapshot = snapshot.slice_rows(|key| by_key.contains_key(key).then_some(None))?;
-        let before = {
-            let mut records = self.records();
-            // Calls that read meanwhile wait.
-            let mut suspended = fallible::hash_map(records.by_key.len())?;
-            for (key, record) in &records.by_key {
-                suspended.insert(key.clone(), record.without_layout());
-            }
-            let suspended = Records { by_key: suspended, ..Records::default() };
-            std::mem::replace(&mut *records, suspended)
-        };
-        let rolled_back = self.contents.rollback(&snapshot);
-        *self.records() = match &rolled_back {
-            Ok(()) => Records { by_key, rollback: layout, ..Records::default() },
-            Err(_) => before,
-        };
-        rolled_back.map(|()| Answer::default())
-    }
-
-    fn set_optimizer(&self, json: &str) -> Result<Answer> {
-        // Keeps values from being divided meanwhile.
-        let _changed = self.change_keys();
-        self.remove_unfinished(|_, _| false)?;
-        let optimizer = Optimizer::from_json(json)?;
-        check_undivided(&optimizer, self.records().divided())?;
-        self.contents.store().set_optimizer(optimizer)?;
-        Ok(Answer::default())
-    }
-
-    /// Removes keys that dead members left unfinished. Returns the requested keys that are not here
-    /// in the requested layouts.
-    fn sweep(&self, keys: proto::Keys) -> Result<Answer> {
-        // Waits for an `init` or a rollback, which may fail and restore the earlier layouts.
-        let _changed = self.change_keys();
-        self.remove_unfinished(|_, _| false)?;
-        let records = self.records();
-        let pairs = keys.keys.into_iter().zip(keys.layouts);
-        let missing = pairs.filter(|(key, layout)| records.layout(key) != Some(*layout));
-        let keys = fallible::gather(missing.map(|(key, _)| key))?;
-        Ok(Answer::of(proto::Reply { keys, ..Default::default() }))
-    }
-
-    /// Removes keys. Returns the removed keys.
-    fn remove(&self, keys: &proto::Keys) -> Result<Answer> {
-        let _changed = self.change_keys();
-        let mut removed = parse_keys(&keys.keys)?;
-        if keys.only_present {
-            let records = self.records();
-            let mut layouts = keys.layouts.iter();
-            removed.retain(|key| {
-                let layout = layouts.next();
-                layout.is_some() && records.layout(key.as_str()).as_ref() == layout
-            });
-        } else if !self.records().has(&keys.keys, &keys.layouts) {
-            return Ok(Answer::out_of_date());
-        }
-        self.contents.store().remove(&removed)?;
-        let mut records = self.records();
-        for key in &removed {
-            records.by_key.remove(key);
-            records.unfinished.remove(key);
-        }
-        Ok(Answer::of(proto::Reply { keys: keys_of(&removed), ..Default::default() }))
-    }
-
-    /// Makes a call that only reads. An updater may make it during a push, so it does not take the
-    /// gate. Instead, it checks the layouts before and after.
-    fn read(
-        &self,
-        keys: &[String],
-        layouts: &[u64],
-        make: impl FnOnce() -> Result<Answer>,
-    ) -> Result<Answer> {
-        let is_here = || self.records().has(keys, layouts);
-        if !is_here() {
-            return Ok(Answer::out_of_date());
-        }
-        let answer = make();
-        if is_here() { answer } else { Ok(Answer::out_of_date()) }
-    }
-
-    /// Writes a part of a checkpoint, or the list of the parts. The answer of the former has the
-    /// keys of the part.
-    fn checkpoint(&self, checkpoint: &proto::Checkpoint) -> Result<Answer> {
-        let folder = self.checkpoints.folder(&checkpoint.name)?;
-        let part = (checkpoint.number, checkpoint.server);
-        if !checkpoint.parts.is_empty() {
-            self.checkpoints.publish(&folder, part, &PartList::from_json(&checkpoint.parts)?)?;
-            return Ok(Answer::default());
-        }
-        let (snapshot, values) = {
-            let _kept = self.keep_keys();
-            (self.contents.snapshot()?, self.records().messages()?)
-        };
-        let keys = snapshot.keys().map(|key| key.as_str().to_owned()).collect();
-        // Pushes continue meanwhile.
-        self.checkpoints.write(&folder, part, &snapshot)?;
-        Ok(Answer::of(proto::Reply { keys, values, ..Default::default() }))
-    }
-
-    /// Adds keys with their layouts. The answer has the layouts that the keys have now.
-    fn init(&self, incarnation: u64, init: proto::Init, payload: Payload) -> Result<Answer> {
-        let Payload::Values(values) = payload else { return Err(verbs::wrong_payload()) };
-        let _changed = self.change_keys();
-        let is_divided = |value: &&proto::Value| {
-            value.placement.as_ref().is_some_and(|placement| placement.complete.is_some())
-        };
-        if let (Some(value), Some(optimizer)) =
-            (init.values.iter().find(is_divided), self.contents.store().optimizer()?)
-        {
-            check_undivided(&optimizer, Some(&Key::new(&value.key)?))?;
-        }
-        let existing = init.on_existing();
-        let mut asked = fallible::with_capacity(init.values.len())?;
-        for value in &init.values {
-            let key = Key::new(&value.key)?;
-            let placement = value.placement.clone();
-            asked.push((key, placement.ok_or_else(|| Error::invalid("init without a layout"))?));
-        }
-        let mut replaced = Vec::new();
-        {
-            let mut records = self.records();
-            // A later placement arrived before this one, so the client must reserve new layouts.
-            let is_late = |(key, placement): &(Key, proto::Placement)| {
-                let own = records.layout(key.as_str()).unwrap_or_default();
-                own > placement.layout || records.rollback > placement.layout
-            };
-            if existing == proto::OnExisting::Replace && asked.iter().any(is_late)
-                || asked.iter().any(|(_, placement)| placement.layout < records.rollback)
-            {
-                return Ok(Answer::out_of_date());
-            }
-            if existing == proto::OnExisting::Replace {
-                for (key, _) in &asked {
-                    replaced.extend(records.suspend(key));
-                }
-            }
-        }
-        let continues = init.continues;
-        let is_asked = |key: &Key| asked.iter().any(|(asked, _)| asked == key);
-        let store = || {
-            self.remove_unfinished(|key, by| by == incarnation && is_asked(key))?;
-            {
-                let mut records = self.records();
-                fallible::reserve_entries(&mut records.by_key, asked.len())?;
-                fallible::reserve_entries(&mut records.unfinished, asked.len())?;
-            }
-            self.contents.make(Verb::Init(init), Payload::Values(values))
-        };
-        let made = store();
-        let mut records = self.records();
-        if let Err(error) = made {
-            replaced.into_iter().rev().for_each(|suspended| records.resume(suspended));
-            return Err(error);
-        }
-        let replaced = replaced.into_iter().filter(|suspended| suspended.record.is_visible);
-        let was_visible: HashSet<Key> = replaced.map(|suspended| suspended.key).collect();
-        let mut reply = proto::Reply::default();
-        for (key, placement) in asked {
-            let name = key.as_str().to_owned();
-            if existing != proto::OnExisting::Keep || !records.by_key.contains_key(&key) {
-                let is_unfinished = continues;
-                #[cfg(test)]
-                let is_unfinished = is_unfinished && !Fault::ShowEarly.is_planted();
-                if is_unfinished {
-                    records.unfinished.insert(key.clone(), incarnation);
-                }
-                let is_visible = !is_unfinished || was_visible.contains(&key);
-                records.by_key.insert(key.clone(), Record { placement, is_visible });
-            }
-            let placement = records.by_key.get(&key).map(|record| record.placement.clone());
-            reply.values.push(proto::Value { key: name, placement, ..Default::default() });
-        }
-        Ok(Answer::of(reply))
-    }
-
-    /// Removes the keys whose initialisation no member will finish: its member is dead, or
-    /// `starts_again`.
-    fn remove_unfinished(&self, starts_again: impl Fn(&Key, u64) -> bool) -> Result<()> {
-        #[cfg(test)]
-        if Fault::KeepUnfinished.is_planted() {
-            return Ok(());
-        }
-        let left: Vec<Key> = {
-            let records = self.records();
-            let is_left =
-                |(key, by): &(&Key, &u64)| starts_again(key, **by) || !self.group.is_live(**by);
-            let left = records.unfinished.iter().filter(is_left);
-            fallible::gather(left.map(|(key, _)| key.clone()))?
-        };
-        if !left.is_empty() {
-            self.contents.store().remove(&left)?;
-            let mut records = self.records();
-            for key in &left {
-                records.by_key.remove(key);
-                records.unfinished.remove(key);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes keys visible whose parts are complete.
-    fn finish_init(&self, keys: &proto::Keys) -> Answer {
-        let _kept = self.keep_keys();
-        let mut records = self.records();
-        if !records.has(&keys.keys, &keys.layouts) {
-            return Answer::out_of_date();
-        }
-        for key in &keys.keys {
-            records.unfinished.remove(key.as_str());
-            if let Some(record) = records.by_key.get_mut(key.as_str()) {
-                record.is_visible = true;
-            }
-        }
-        Answer::default()
-    }
-}
-
-/// # Errors
-/// - [`Error::InvalidArgument`] if the value of `divided` is divided among the servers, and the
-///   optimizer needs complete values.
-fn check_undivided(optimizer: &Optimizer, divided: Option<&Key>) -> Result<()> {
-    match (divided, optimizer.unit()) {
-        (None, _) | (_, StepUnit::Element | StepUnit::Row) => Ok(()),
-        (Some(key), StepUnit::Block | StepUnit::Weight) => Err(Error::invalid(format!(
-            "key `{key}`: optimizer `{}` needs complete values, but this one is divided among the \
-             servers: set the optimizer before `init`, or divide only larger values",
-            optimizer.name()
-        ))),
     }
 }

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::Commands;
 use super::group::{Caller, Group, MOST_CALLS, Running};
-use super::records::Holder;
+use super::holder::Holder;
 use super::replies::Replies;
 use super::verbs::{self, Answer, FollowingPull, Payload};
 use crate::proto::request::Verb;

@@ -16,7 +16,7 @@ use super::{Running, Simulation, backends, key, network};
 use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
-use crate::server::records::Holder;
+use crate::server::holder::Holder;
 use crate::server::service::Service;
 use crate::server::{Commands, serve};
 

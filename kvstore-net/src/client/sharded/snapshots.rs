@@ -125,6 +125,16 @@ impl Sharded {
         }
         // Before any server changes.
         kept.map_or(Ok(()), NetSnapshot::check)?;
+        let mut since = None;
+        while !self.has_rolled_back(snapshot, kept)? {
+            self.wait_again(&mut since, "rollback")?;
+        }
+        Ok(())
+    }
+
+    /// Makes a rollback with new layouts. Returns `false` if an `init` of another worker has larger
+    /// ones on a server: then some servers may have their contents.
+    fn has_rolled_back(&self, snapshot: &Snapshot, kept: Option<&NetSnapshot>) -> Result<bool> {
         let num_servers = self.servers.len();
         let unit = unit_of(snapshot.optimizer());
         let layout = self.reserve(snapshot.len().max(1))?;
@@ -160,12 +170,15 @@ impl Sharded {
             });
             calls.push((server, Call { elements, ..Call::write(verb, "rollback".to_owned()) }));
         }
-        let Some((_, first)) = calls.first().cloned() else { return Ok(()) };
-        complete(&first, self.servers.call_each(calls)?)?;
+        let Some((_, first)) = calls.first().cloned() else { return Ok(true) };
+        let answers = complete(&first, self.servers.call_each(calls)?)?;
+        if answers.iter().any(Answer::is_out_of_date) {
+            return Ok(false);
+        }
         for (key, placed) in placed {
             self.placements.put(&key, Arc::new(placed));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// # Errors

@@ -51,6 +51,8 @@ pub(super) enum Kind {
         element: usize,
     },
     Pull,
+    /// Reads the values of a snapshot.
+    Snapshot,
     Remove,
 }
 
@@ -340,7 +342,7 @@ impl History {
         let now = self.num_moments + 1;
         for (position, key) in call.keys.iter().enumerate() {
             match (call.kind, reply) {
-                (Kind::Pull, Reply::Values(values)) => {
+                (Kind::Pull | Kind::Snapshot, Reply::Values(values)) => {
                     self.check_value(call, *key, &values[position])?;
                 }
                 (Kind::Push { element }, _) => {
@@ -439,7 +441,9 @@ impl History {
         code: ErrorCode,
         reason: &str,
     ) -> Result<(), String> {
-        if self.at_end.contains(&call.process) {
+        // A snapshot needs all parts of all keys.
+        let may_lack_parts = call.kind == Kind::Snapshot && self.has_lost_server;
+        if self.at_end.contains(&call.process) && !may_lack_parts {
             return Err(format!("failed after the last event: {reason}"));
         }
         let waited = end.saturating_sub(call.start);
@@ -457,6 +461,8 @@ impl History {
             }
             (Kind::Init { .. }, ErrorCode::KeyNotFound | ErrorCode::KeyExists)
             | (_, ErrorCode::Internal) => false,
+            // The process was not connected for longer than a lease.
+            (Kind::Snapshot, _) if reason.contains("does not keep it any more") => true,
             (_, ErrorCode::KeyNotFound) => call.keys.iter().any(may_be_missing),
             // Some of the values have been pushed before.
             _ if reason.contains("has not been initialised") => {

@@ -5,7 +5,7 @@
 //! which runs only while the process of its worker waits for it: see [`worker`].
 //!
 //! ```text
-//! cargo test -p kvstore-net --lib several                          # 300 schedules
+//! cargo test -p kvstore-net --lib several                          # 500 schedules
 //! KVSTORE_SIMULATION_SCHEDULES=100000 cargo test ..                # more
 //! KVSTORE_SIMULATION_SEED=17 cargo test .. -- --nocapture          # one, and its history
 //! ```
@@ -23,10 +23,13 @@
 //! - An acknowledged push has taken effect on all servers of its value, unless a worker has
 //!   removed or replaced the key. A push that failed never does, unless the error says that this is
 //!   not known, or that some servers have made it.
+//! - A snapshot has the values that a pull could have returned when it was taken, and never
+//!   changes.
 //! - Two calls of `init` do not both add a key.
 //! - A call that fails has a reason: a timeout, a key that may be missing, or a server that has
 //!   lost its contents.
-//! - When everything runs and is connected again, each worker can replace a key, push and pull.
+//! - When everything runs and is connected again, each worker can replace a key, push,
+//!   pull and read a snapshot.
 
 mod history;
 mod schedule;

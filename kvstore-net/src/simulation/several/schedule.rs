@@ -29,6 +29,9 @@ pub(super) struct Link {
     pub(super) server: usize,
 }
 
+/// The seeds with this bit are those of schedules whose workers also take snapshots.
+pub(super) const SNAPSHOTS: u64 = 1 << 40;
+
 /// What happens in a simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
@@ -46,6 +49,11 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
+    /// Returns whether the workers also take snapshots.
+    pub(super) fn has_snapshots(&self) -> bool {
+        self.seed & SNAPSHOTS != 0
+    }
+
     /// Draws a schedule.
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);

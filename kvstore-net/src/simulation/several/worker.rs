@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use kvstore_core::{Device, Key, KvStore, OnExisting, Result, Tensor, Value};
+use kvstore_core::{Device, Error, Key, KvStore, OnExisting, Result, Tensor, Value};
 
 use super::Simulation;
 use super::history::{self, Kind, LARGE, PART, Reply};
@@ -85,6 +85,9 @@ fn work(simulation: Arc<Simulation>, slot: usize, driver: Driver) -> Option<()> 
     worker.init(&keys, OnExisting::Replace)?;
     worker.push(&keys)?;
     worker.pull(&keys)?;
+    if worker.simulation.schedule.has_snapshots() {
+        worker.snapshot(&keys, Duration::from_millis(300))?;
+    }
     worker.init(&[LARGE, history::SMALL], OnExisting::Keep)
 }
 
@@ -142,6 +145,9 @@ impl Worker {
             3 => self.init(keys, OnExisting::Replace),
             4 => self.remove(keys),
             5..=7 => self.pull(keys),
+            8 if self.simulation.schedule.has_snapshots() => {
+                self.snapshot(keys, random.millis(0, 300))
+            }
             _ => self.push(keys),
         }
     }
@@ -166,6 +172,29 @@ impl Worker {
         self.call(Kind::Pull, keys, |keys, _| {
             let pulled = self.store.pull(keys, 0)?;
             pulled.iter().map(Tensor::to_vec).collect::<Result<_>>().map(Reply::Values)
+        })
+    }
+
+    /// Takes a snapshot and reads keys twice.
+    fn snapshot(&self, keys: &[usize], pause: Duration) -> Option<()> {
+        self.call(Kind::Snapshot, keys, |keys, _| {
+            let snapshot = self.store.snapshot()?;
+            let read = || {
+                let read = |key: &Key| {
+                    let value = snapshot.get(key)?;
+                    let missing = || Error::KeyNotFound { key: key.clone() };
+                    value.ok_or_else(missing)?.to_dense()?.to_vec::<f32>()
+                };
+                keys.iter().map(read).collect::<Result<Vec<_>>>()
+            };
+            let first = read()?;
+            self.driver.wait(async move { tokio::time::sleep(pause).await })?;
+            let second = read()?;
+            if first != second {
+                let mut history = self.simulation.history();
+                history.violate(format!("a snapshot of {keys:?} has changed"));
+            }
+            Ok(Reply::Values(first))
         })
     }
 
