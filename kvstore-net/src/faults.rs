@@ -44,6 +44,8 @@ pub(crate) enum Fault {
     DropPart,
     /// The keys of a member that died during `init` stay.
     KeepUnfinished,
+    /// A server forgets the layouts of keys that were given up.
+    ReuseLayouts,
     /// The values of a snapshot are those of the store when they are read.
     ReadNewest,
     /// A server forgets the snapshots of live members.
@@ -84,8 +86,8 @@ impl Fault {
     ];
 
     /// The faults of snapshots, with their seeds among the schedules with snapshots.
-    pub(crate) const OF_SNAPSHOTS: [(Self, u64); 2] =
-        [(Self::ReadNewest, 2), (Self::ForgetSnapshots, 0)];
+    pub(crate) const OF_SNAPSHOTS: [(Self, u64); 3] =
+        [(Self::ReadNewest, 2), (Self::ForgetSnapshots, 0), (Self::ReuseLayouts, 1423)];
 
     /// Returns the fault that is planted in this thread.
     pub(crate) fn planted() -> Option<Self> {

@@ -104,7 +104,13 @@ impl LocalStore {
         Ok(values)
     }
 
-    /// Returns the updater that pushes call. It may take any time.
+    /// Returns whether pushes call a user's updater, which may take any time.
+    pub fn has_updater(&self) -> bool {
+        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
+        matches!(settings.policy, Policy::Updater(_))
+    }
+
+    /// Returns the updater that pushes call.
     pub fn updater(&self) -> Option<Arc<dyn Updater>> {
         let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
         if let Policy::Updater(updater) = &settings.policy {

@@ -317,7 +317,8 @@ impl Snapshot {
     /// differ in at least one bit. They are in the order of initialisation: first the keys of
     /// `self`, then the keys that only `other` has.
     ///
-    /// The call does not read memory that the snapshots share.
+    /// The call does not read memory that the snapshots share. It transfers values that are
+    /// elsewhere.
     ///
     /// # Errors
     /// - The error of a device whose memory cannot be read.

@@ -19,7 +19,7 @@ use crate::server::store_in_this_process;
 use crate::wire::to_compression;
 
 /// How long to wait before a list of snapshots is sent again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+const SEND_AGAIN: Duration = Duration::from_secs(1);
 
 /// The connections of a store to all servers of its group, in the order of the list of servers.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Servers {
     /// Locked during pushes with compression.
     residuals: Mutex<Residuals>,
     /// The snapshots that this process needs.
-    snapshots: Mutex<proto::SnapshotList>,
+    snapshots: Arc<Mutex<proto::SnapshotList>>,
     /// The process that has the threads of the connections.
     process: Origin,
 }
@@ -97,7 +97,7 @@ impl Servers {
             driver,
             compression: Mutex::new(compression),
             residuals: Mutex::default(),
-            snapshots: Mutex::default(),
+            snapshots: Arc::default(),
             process: Origin::current(),
         })
     }
@@ -304,15 +304,18 @@ impl Servers {
             needed.snapshots.retain(|needed| *needed != number);
             needed.clone()
         };
+        let change = list.change;
         let call = Call::read(Verb::KeepSnapshots(list), "snapshot".to_owned());
         for connection in &self.all {
             let (connection, backends) = (Arc::clone(connection), self.backends.clone());
-            let call = call.clone();
+            let (call, newest) = (call.clone(), Arc::clone(&self.snapshots));
             self.driver.spawn(async move {
                 let keep = || Arc::clone(&connection).call(backends.clone(), call.clone());
-                // A server without the list keeps the snapshot.
-                while let Err(Error::Timeout(_)) = keep().await {
-                    tokio::time::sleep(ASK_AGAIN).await;
+                // A server without the list keeps the snapshot. A newer list is sent by itself.
+                while let Err(Error::Timeout(_)) = keep().await
+                    && newest.lock().unwrap_or_else(PoisonError::into_inner).change == change
+                {
+                    tokio::time::sleep(SEND_AGAIN).await;
                 }
             });
         }

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 946fd27e
+// CRC-32 of the source: a99504ed
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -103,7 +103,8 @@ pub struct Failure {
     pub limit: ::core::option::Option<u64>,
     /// Whether the call uses another layout of a key, another compression, or another type of a pulled
     /// value, than the server. Such a call has changed nothing. The member asks the server for the
-    /// layouts, compression and types, and repeats the call with a new number.
+    /// layouts, compression and types, and repeats the call with a new number. For Init and Rollback:
+    /// the member reserves larger layouts.
     #[prost(bool, tag = "12")]
     pub out_of_date: bool,
 }

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 946fd27e
+// CRC-32 of the source: a99504ed
 /// Generated server implementations.
 pub mod store_server {
     #![allow(

@@ -76,7 +76,7 @@ impl Holder {
         // A pull shares the memory of the store.
         matches!(verb, Verb::Pull(_) | Verb::Push(_))
             && num_bytes <= SHORT
-            && self.contents.store().updater().is_none()
+            && !self.contents.store().has_updater()
     }
 
     /// Keeps pushes from running.
@@ -242,7 +242,7 @@ impl Holder {
         if layout < self.records().rollback {
             return Ok(Answer::default());
         }
-        if layout < self.records().newest_unfinished() {
+        if layout < self.records().newest {
             return Ok(Answer::out_of_date());
         }
         let mut by_key = fallible::hash_map(rollback.placements.len())?;
@@ -267,7 +267,10 @@ impl Holder {
         };
         let rolled_back = self.contents.rollback(&snapshot);
         *self.records() = match &rolled_back {
-            Ok(()) => Records { by_key, rollback: layout, ..Records::default() },
+            Ok(()) => {
+                let Records { abandoned, newest, .. } = before;
+                Records { by_key, rollback: layout, abandoned, newest, ..Records::default() }
+            }
             Err(_) => before,
         };
         rolled_back.map(|()| Answer::default())
@@ -313,8 +316,7 @@ impl Holder {
         self.contents.store().remove(&removed)?;
         let mut records = self.records();
         for key in &removed {
-            records.by_key.remove(key);
-            records.unfinished.remove(key);
+            records.remove(key);
         }
         Ok(Answer::of(proto::Reply { keys: keys_of(&removed), ..Default::default() }))
     }
@@ -373,32 +375,34 @@ impl Holder {
             let placement = value.placement.clone();
             asked.push((key, placement.ok_or_else(|| Error::invalid("init without a layout"))?));
         }
-        let is_asked = |key: &Key| asked.iter().any(|(asked, _)| asked == key);
-        self.remove_unfinished(|key, by| by == incarnation && is_asked(key))?;
         let mut replaced = Vec::new();
         {
             let mut records = self.records();
-            let least = records.rollback.max(records.abandoned);
             // A later placement arrived before this one, so the client must reserve new layouts.
             let is_late = |(key, placement): &(Key, proto::Placement)| {
                 let own = records.layout(key.as_str()).unwrap_or_default();
-                own > placement.layout || records.rollback > placement.layout
+                own > placement.layout
             };
-            if existing == proto::OnExisting::Replace && asked.iter().any(is_late)
-                || asked.iter().any(|(_, placement)| placement.layout < least)
-            {
-                return Ok(Answer::out_of_date());
-            }
             if existing == proto::OnExisting::Replace {
+                if asked.iter().any(is_late) {
+                    return Ok(Answer::out_of_date());
+                }
+                // They stay visible.
                 for (key, _) in &asked {
                     replaced.extend(records.suspend(key));
                 }
             }
         }
         let continues = init.continues;
+        let is_asked = |key: &Key| asked.iter().any(|(asked, _)| asked == key);
         let store = || {
+            self.remove_unfinished(|key, by| by == incarnation && is_asked(key))?;
             {
                 let mut records = self.records();
+                let least = records.rollback.max(records.abandoned);
+                if asked.iter().any(|(_, placement)| placement.layout < least) {
+                    return Ok(Answer::out_of_date());
+                }
                 fallible::reserve_entries(&mut records.by_key, asked.len())?;
                 fallible::reserve_entries(&mut records.unfinished, asked.len())?;
             }
@@ -406,14 +410,15 @@ impl Holder {
         };
         let made = store();
         let mut records = self.records();
-        if let Err(error) = made {
+        if !made.as_ref().is_ok_and(|answer| answer.reply.failure.is_none()) {
             replaced.into_iter().rev().for_each(|suspended| records.resume(suspended));
-            return Err(error);
+            return made;
         }
         let replaced = replaced.into_iter().filter(|suspended| suspended.record.is_visible);
         let was_visible: HashSet<Key> = replaced.map(|suspended| suspended.key).collect();
         let mut reply = proto::Reply::default();
         for (key, placement) in asked {
+            records.newest = records.newest.max(placement.layout);
             let name = key.as_str().to_owned();
             if existing != proto::OnExisting::Keep || !records.by_key.contains_key(&key) {
                 let is_unfinished = continues;
@@ -449,10 +454,7 @@ impl Holder {
             self.contents.store().remove(&left)?;
             let mut records = self.records();
             for key in &left {
-                let layout = records.layout(key.as_str()).unwrap_or_default();
-                records.abandoned = records.abandoned.max(layout);
-                records.by_key.remove(key);
-                records.unfinished.remove(key);
+                records.remove(key);
             }
         }
         Ok(())
@@ -486,5 +488,108 @@ fn check_undivided(optimizer: &Optimizer, divided: Option<&Key>) -> Result<()> {
              servers: set the optimizer before `init`, or divide only larger values",
             optimizer.name()
         ))),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::time::Duration;
+
+    use kvstore_core::{Backends, CpuBackend, Device, LocalStore, Tensor};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::rules::Role;
+
+    /// A server in a group of several, and the incarnation of its member.
+    struct Tested(Holder, u64);
+
+    impl Tested {
+        async fn start() -> Self {
+            let backends = Backends::new(Vec::from([CpuBackend::with_threads(1)]));
+            let store = Arc::new(LocalStore::new("local", backends.clone()).unwrap());
+            let group = Arc::new(Group::new(Duration::from_secs(9), 0));
+            let joined = group.join("a", 1, Role::Worker, Instant::now()).await.unwrap().0;
+            let contents = Contents::new(store, backends);
+            let holder = Holder::new(contents, Checkpoints::new(None), group, 0);
+            holder.use_layouts(true);
+            Self(holder, joined.incarnation)
+        }
+
+        /// Makes a call and returns whether it was made.
+        fn make(&self, verb: Verb, payload: Payload) -> bool {
+            self.0.make(self.1, verb, payload).unwrap().reply.failure.is_none()
+        }
+
+        /// Stores the key `w`, without finishing it.
+        fn init(&self, existing: proto::OnExisting, layout: u64) -> bool {
+            let value = Tensor::from_slice(self.0.contents.backends(), Device::cpu(0), [1], &[1.0]);
+            let placement = Some(proto::Placement { layout, ..Default::default() });
+            let message = proto::Value { key: "w".to_owned(), placement, ..Default::default() };
+            let values = Vec::from([message]);
+            let init = proto::Init { values, on_existing: existing.into(), continues: true };
+            let payload = Payload::Values(Vec::from([value.unwrap().into()]));
+            self.make(Verb::Init(init), payload)
+        }
+
+        fn keys(layout: u64) -> proto::Keys {
+            let (keys, layouts) = (Vec::from(["w".to_owned()]), Vec::from([layout]));
+            proto::Keys { keys, layouts, only_present: true }
+        }
+
+        fn finish(&self, layout: u64) -> bool {
+            self.make(Verb::FinishInit(Self::keys(layout)), Payload::Values(Vec::new()))
+        }
+
+        fn remove(&self, layout: u64) -> bool {
+            self.make(Verb::Remove(Self::keys(layout)), Payload::Values(Vec::new()))
+        }
+
+        /// Rolls back to the present contents.
+        fn rollback(&self, layout: u64) -> bool {
+            let bytes = self.0.contents.snapshot().unwrap().to_bytes().unwrap();
+            let len = [bytes.len()];
+            let file = Tensor::from_slice(self.0.contents.backends(), Device::cpu(0), len, &bytes);
+            let rollback = proto::Rollback { layout, ..Default::default() };
+            self.make(Verb::Rollback(rollback), Payload::Bytes(file.unwrap()))
+        }
+
+        fn is_visible(&self) -> bool {
+            self.0.records().visible("w", u64::MAX).is_some()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_replaced_again_stays_visible() {
+        let server = Tested::start().await;
+        assert!(server.init(proto::OnExisting::Reject, 1) && !server.is_visible());
+        assert!(server.finish(1) && server.is_visible());
+        for layout in [10, 14] {
+            assert!(server.init(proto::OnExisting::Replace, layout) && server.is_visible());
+        }
+        assert!(!server.init(proto::OnExisting::Replace, 13) && server.is_visible());
+    }
+
+    /// The member may still store a part with the layout that was given up on another server.
+    #[tokio::test]
+    async fn a_key_needs_a_larger_layout_than_one_that_was_given_up() {
+        let server = Tested::start().await;
+        assert!(server.init(proto::OnExisting::Keep, 10) && server.remove(10));
+        assert!(!server.init(proto::OnExisting::Keep, 9));
+        assert!(server.init(proto::OnExisting::Keep, 11) && server.finish(11));
+        // A finished key has all its parts.
+        assert!(server.remove(11) && server.init(proto::OnExisting::Keep, 10));
+    }
+
+    #[tokio::test]
+    async fn a_rollback_needs_a_larger_layout_than_every_init() {
+        let server = Tested::start().await;
+        assert!(server.init(proto::OnExisting::Keep, 16) && server.finish(16));
+        assert!(!server.rollback(11) && server.is_visible());
+        assert!(server.rollback(20));
+        // An earlier rollback has no effect, and an earlier `init` starts again.
+        assert!(server.rollback(19) && !server.init(proto::OnExisting::Keep, 19));
+        assert!(server.init(proto::OnExisting::Keep, 21));
     }
 }

@@ -15,7 +15,7 @@ mod verbs;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
@@ -291,7 +291,7 @@ where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let holder = Arc::clone(&service.holder);
-    let leases = tokio::spawn(end_leases(Arc::clone(&service.group), Arc::clone(&holder)));
+    let leases = tokio::spawn(end_leases(Arc::clone(&service.group), Arc::downgrade(&holder)));
     let served = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
@@ -304,17 +304,20 @@ where
         })
         .await;
     leases.abort();
-    drop(holder.forget_all_snapshots());
+    let forgotten = holder.forget_all_snapshots();
+    drop(tokio::task::spawn_blocking(move || drop(forgotten)));
     if let Err(error) = served {
         tracing::error!(%error, "the server failed");
     }
 }
 
 /// Ends the leases that are over, and forgets what belongs to them.
-async fn end_leases(group: Arc<Group>, holder: Arc<Holder>) {
+async fn end_leases(group: Arc<Group>, holder: Weak<Holder>) {
     loop {
         let wait = group.end_leases();
-        let forgotten = holder.forget_snapshots();
+        let Some(forgotten) = holder.upgrade().map(|holder| holder.forget_snapshots()) else {
+            return;
+        };
         if !forgotten.is_empty() {
             tracing::info!(count = forgotten.len(), "forgetting the snapshots of a member");
             // Elsewhere, because dropping them may take long or run code of an updater.

@@ -42,9 +42,12 @@ pub(super) struct Records {
     pub(super) unfinished: HashMap<Key, u64>,
     /// The first layout of the last rollback.
     pub(super) rollback: u64,
-    /// The largest layout of a key that a dead member has left unfinished. The member may come back
-    /// and store a part with this layout on another server, so later keys need larger ones.
+    /// The largest layout of a key whose `init` was given up before it was finished. Its member may
+    /// still store a part with this layout on another server, so later keys need larger ones.
     pub(super) abandoned: u64,
+    /// The largest layout of an `init`. A rollback needs a larger one, so that no part replaces its
+    /// values.
+    pub(super) newest: u64,
 }
 
 impl Records {
@@ -90,11 +93,21 @@ impl Records {
         keys.len() == layouts.len() && self.has_all(pairs.map(Some))
     }
 
-    /// Returns the largest layout of the keys that are unfinished, or that a dead member has left
-    /// unfinished.
-    pub(super) fn newest_unfinished(&self) -> u64 {
-        let layouts = self.unfinished.keys().filter_map(|key| self.layout(key.as_str()));
-        layouts.fold(self.abandoned, u64::max)
+    /// Removes a key.
+    pub(super) fn remove(&mut self, key: &Key) {
+        self.give_up(key);
+        self.by_key.remove(key);
+    }
+
+    /// Records that an unfinished `init` of a key was given up. Returns its incarnation.
+    fn give_up(&mut self, key: &Key) -> Option<u64> {
+        let by = self.unfinished.remove(key)?;
+        #[cfg(test)]
+        if Fault::ReuseLayouts.is_planted() {
+            return Some(by);
+        }
+        self.abandoned = self.abandoned.max(self.layout(key.as_str()).unwrap_or_default());
+        Some(by)
     }
 
     /// Returns a key whose value is divided among the servers.
@@ -105,7 +118,7 @@ impl Records {
 
     /// Makes the calls of a key wait, if it is here, until it has a layout again.
     pub(super) fn suspend(&mut self, key: &Key) -> Option<Suspended> {
-        let unfinished_by = self.unfinished.remove(key);
+        let unfinished_by = self.give_up(key);
         let here = self.by_key.get_mut(key)?;
         let without_layout = here.without_layout();
         let record = std::mem::replace(here, without_layout);

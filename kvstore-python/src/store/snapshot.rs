@@ -16,8 +16,8 @@ use crate::interpreter::error::detached;
 use crate::interpreter::lists;
 
 /// The complete contents of a store at one moment. It shares memory with the store and never
-/// changes. A store on servers keeps the values there until they are read. The pickle of a snapshot
-/// has the contents of a checkpoint.
+/// changes. The values of a store on servers stay there, and each call that reads or compares them
+/// transfers them. The pickle of a snapshot has the contents of a checkpoint.
 ///
 /// >>> import mxkv as mx
 /// >>> kv = mx.kv.create()
@@ -121,7 +121,8 @@ impl PySnapshot {
         parameters.map(|parameters| parameters.into_py_dict(py)).transpose()
     }
 
-    /// Starts to write the snapshot to a checkpoint file, and returns at once.
+    /// Starts to write the snapshot to a checkpoint file, and returns at once. Values that are on
+    /// servers are transferred first.
     fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
         let checkpoint = detached(py, || Checkpoint::begin(&self.snapshot, fname))?;
         PyCheckpoint::new(py, checkpoint)

@@ -465,7 +465,8 @@ impl PyStore {
         self.detached(py, |store| store.rollback(snapshot))
     }
 
-    /// Starts to write the complete contents of the store to a file, and returns at once.
+    /// Starts to write the complete contents of the store to a file, and returns at once. Values
+    /// that are on servers are transferred first.
     ///
     /// >>> import os, tempfile, mxkv as mx
     /// >>> kv, other = mx.kv.create(), mx.kv.create()

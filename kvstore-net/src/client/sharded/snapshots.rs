@@ -10,7 +10,7 @@ use super::placements::{KeyPlacement, is_divided, unit_of};
 use super::{Sharded, without_norm};
 use crate::client::connection::{Answer, Call};
 use crate::client::residuals::Residuals;
-use crate::client::servers::complete;
+use crate::client::servers::{complete, made_in_part};
 use crate::client::snapshots::{NetSnapshot, SnapshotLease};
 use crate::proto;
 use crate::proto::request::Verb;
@@ -125,16 +125,26 @@ impl Sharded {
         }
         // Before any server changes.
         kept.map_or(Ok(()), NetSnapshot::check)?;
-        let mut since = None;
-        while !self.has_rolled_back(snapshot, kept)? {
-            self.wait_again(&mut since, "rollback")?;
+        let num_servers = self.servers.len();
+        let (mut since, mut num_made) = (None, 0);
+        let partly = |num_made: usize| {
+            move |error: Error| match num_made {
+                0 => error,
+                _ => made_in_part("rollback", (num_made, num_servers), &error),
+            }
+        };
+        loop {
+            num_made = self.try_rollback(snapshot, kept).map_err(partly(num_made))?;
+            if num_made == num_servers {
+                return Ok(());
+            }
+            self.wait_again(&mut since, "rollback").map_err(partly(num_made))?;
         }
-        Ok(())
     }
 
-    /// Makes a rollback with new layouts. Returns `false` if an `init` of another worker has larger
-    /// ones on a server: then some servers may have their contents.
-    fn has_rolled_back(&self, snapshot: &Snapshot, kept: Option<&NetSnapshot>) -> Result<bool> {
+    /// Makes a rollback with new layouts, on all servers where no `init` of another worker has
+    /// larger ones. Returns the number of these servers.
+    fn try_rollback(&self, snapshot: &Snapshot, kept: Option<&NetSnapshot>) -> Result<usize> {
         let num_servers = self.servers.len();
         let unit = unit_of(snapshot.optimizer());
         let layout = self.reserve(snapshot.len().max(1))?;
@@ -170,15 +180,16 @@ impl Sharded {
             });
             calls.push((server, Call { elements, ..Call::write(verb, "rollback".to_owned()) }));
         }
-        let Some((_, first)) = calls.first().cloned() else { return Ok(true) };
+        let Some((_, first)) = calls.first().cloned() else { return Ok(num_servers) };
         let answers = complete(&first, self.servers.call_each(calls)?)?;
-        if answers.iter().any(Answer::is_out_of_date) {
-            return Ok(false);
+        let num_made = answers.iter().filter(|answer| !answer.is_out_of_date()).count();
+        if num_made < num_servers {
+            return Ok(num_made);
         }
         for (key, placed) in placed {
             self.placements.put(&key, Arc::new(placed));
         }
-        Ok(true)
+        Ok(num_made)
     }
 
     /// # Errors

@@ -13,7 +13,8 @@ import java.util.Optional;
  * The complete contents of a store at one moment: every key with its optimizer state, the optimizer
  * or updater, the compression and the bound of the global norm. A snapshot is immutable. Taking it
  * copies no values. While it is open, each key that changes in the store needs memory for its new
- * value. A store on servers keeps the values there until they are read.
+ * value. The values of a store on servers stay there. Each call that reads or compares them
+ * transfers them, and fails if the servers do not keep them any more.
  *
  * <pre>{@code
  * try (Snapshot good = store.snapshot()) {

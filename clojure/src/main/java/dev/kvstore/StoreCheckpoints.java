@@ -10,7 +10,8 @@ import java.util.function.LongConsumer;
 public sealed interface StoreCheckpoints permits KVStore {
     /**
      * Returns the complete contents of the store at this moment. Copies no values. A concurrent
-     * call that changes several keys is contained completely or not at all.
+     * call that changes several keys is contained completely or not at all, unless the store has
+     * several servers.
      *
      * @return a snapshot, which can be read, compared, written to a file or restored
      * @throws KVStoreException with {@code POISONED} if an earlier update of a key was interrupted
@@ -53,7 +54,8 @@ public sealed interface StoreCheckpoints permits KVStore {
     }
 
     /**
-     * Starts writing the complete contents of the store to a file, and returns without waiting.
+     * Starts writing the complete contents of the store to a file, and returns without waiting. A
+     * store on servers transfers all values first.
      * Later pushes are not in the file. At every moment, even after a crash, either the old file or
      * the new file is in place and complete.
      *

@@ -14,11 +14,14 @@
   "Returns a snapshot of `kvstore`: its values, the optimizer with its states and update counts,
   and the compression at this moment. Copies no values.
 
-  A concurrent call that changes several keys is contained completely or not at all. While the
-  snapshot is open, each key that changes needs memory for its new value, so close it with
-  `with-open` or `dispose`. Throws code `:poisoned` if an earlier update of a key was interrupted
-  by a panic, code `:invalid-argument` if an updater of `kvstore` makes the call, and code
-  `:closed` if `kvstore` is closed.
+  A concurrent call that changes several keys is contained completely or not at all, unless
+  `kvstore` has several servers. The values of a store on servers stay there, and each call that
+  reads or compares them transfers them.
+
+  While the snapshot is open, each key that changes needs memory for its new value, so close it
+  with `with-open` or `dispose`. Throws code `:poisoned` if an earlier update of a key was
+  interrupted by a panic, code `:invalid-argument` if an updater of `kvstore` makes the call, and
+  code `:closed` if `kvstore` is closed.
 
       (snapshot-keys (snapshot (init (create) \"w\" (ndarray/ones [2])))) ;=> [\"w\"]"
   ^dev.kvstore.Snapshot [^KVStore kvstore]
