@@ -32,7 +32,7 @@ fn large(number: f32) -> Value {
     Tensor::from_slice(backends(), Device::cpu(0), [LARGE / 4], &numbers).unwrap().into()
 }
 
-/// Returns memory of which only this number of bytes can be used.
+/// Returns backends whose memory has this limit in bytes.
 fn limited(num_bytes: usize) -> Backends {
     let cpu = CpuBackend::new();
     cpu.set_memory_limit(Some(num_bytes));

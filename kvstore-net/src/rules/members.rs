@@ -285,7 +285,7 @@ impl Members {
         self.known.values().any(|member| member.incarnation == incarnation && member.is_live())
     }
 
-    /// Returns the incarnations of the members that are live, or were a lease ago.
+    /// Returns the incarnations of the members that are live, or died less than a lease ago.
     pub fn remembered(&self, now: Duration) -> impl Iterator<Item = u64> {
         let is_remembered = move |member: &&Member| match member.presence {
             Presence::Lease(_) => true,

@@ -258,7 +258,7 @@ impl Group {
         wait.clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 
-    /// Returns the incarnations of the members that are live, or were a lease ago.
+    /// Returns the incarnations of the members that are live, or died less than a lease ago.
     pub(crate) fn remembered(&self) -> HashSet<u64> {
         let now = self.now();
         self.state().members.remembered(now).collect()

@@ -112,7 +112,7 @@ impl Snapshots {
     /// Forgets the snapshots of all members but these.
     pub(super) fn forget(&self, remembered: impl FnOnce() -> HashSet<u64>) -> Released {
         let mut needed = self.needed();
-        // Asked under the lock: a member that has a snapshot is remembered from before.
+        // Called with the lock, so that no member joins and takes a snapshot in between.
         let remembered = remembered();
         let is_forgotten = |number: &&u64| !remembered.contains(number);
         let forgotten: Vec<u64> = needed.keys().filter(is_forgotten).copied().collect();

@@ -55,9 +55,8 @@ public sealed interface StoreCheckpoints permits KVStore {
 
     /**
      * Starts writing the complete contents of the store to a file, and returns without waiting. A
-     * store on servers transfers all values first.
-     * Later pushes are not in the file. At every moment, even after a crash, either the old file or
-     * the new file is in place and complete.
+     * store on servers transfers all values first. Later pushes are not in the file. At every
+     * moment, even after a crash, either the old file or the new file is in place and complete.
      *
      * <pre>{@code
      * Checkpoint checkpoint = store.checkpoint(Path.of("model.checkpoint"));
