@@ -375,6 +375,8 @@ impl Holder {
             let placement = value.placement.clone();
             asked.push((key, placement.ok_or_else(|| Error::invalid("init without a layout"))?));
         }
+        let mut names = fallible::hash_set(asked.len())?;
+        names.extend(asked.iter().map(|(key, _)| key.clone()));
         let mut replaced = Vec::new();
         {
             let mut records = self.records();
@@ -394,9 +396,8 @@ impl Holder {
             }
         }
         let continues = init.continues;
-        let is_asked = |key: &Key| asked.iter().any(|(asked, _)| asked == key);
         let store = || {
-            self.remove_unfinished(|key, by| by == incarnation && is_asked(key))?;
+            self.remove_unfinished(|key, by| by == incarnation && names.contains(key))?;
             {
                 let mut records = self.records();
                 let least = records.rollback.max(records.abandoned);
