@@ -147,7 +147,12 @@ impl Servers {
     /// Makes a call on the first server.
     pub(super) fn call(&self, call: Call) -> Result<Answer> {
         let connection = Arc::clone(&self.first);
-        self.wait(connection.call(self.backends.clone(), call))?
+        let backends = self.backends.clone();
+        self.wait(async move {
+            // In the thread that receives, because each frame would wake this one.
+            let made = tokio::spawn(connection.call(backends, call)).await;
+            made.unwrap_or_else(|_| Err(runtime::ended()))
+        })?
     }
 
     /// Makes calls on several servers at the same time. Each call has the index of its server.

@@ -6,6 +6,7 @@ mod gate;
 pub(crate) mod group;
 pub(crate) mod holder;
 mod local_stores;
+mod paced;
 mod records;
 mod replies;
 pub(crate) mod service;
@@ -24,13 +25,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::{Connected, TcpIncoming};
 
 use self::checkpoints::Checkpoints;
 use self::contents::Contents;
 use self::group::Group;
 use self::holder::Holder;
+use self::paced::Paced;
 use self::service::{Methods, Service};
 use crate::runtime;
 
@@ -219,6 +221,7 @@ impl Server {
         };
         // A small message must not wait for the acknowledgement of the one before.
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let incoming = incoming.map(|stream| stream.map(Paced::new));
         let serving = runtime.spawn(serve(service, incoming, ending));
         tracing::info!(%address, "serving");
         let serving = Mutex::new(Some(serving));

@@ -91,6 +91,8 @@ pub(crate) struct Receiver {
     /// The value that the next data belong to, and the position in it.
     next: usize,
     position: usize,
+    /// The number of bytes that are missing.
+    missing: usize,
 }
 
 #[derive(Debug)]
@@ -131,7 +133,7 @@ impl Receiver {
             let tensor = Tensor::allocate(backends, Device::cpu(0), held)?;
             Ok(Part { tensor, rows: rows.map(|indices| (spec, indices)) })
         });
-        Ok(Self { values: fallible::try_collect(parts)?, next: 0, position: 0 })
+        Ok(Self::of(fallible::try_collect(parts)?))
     }
 
     /// Allocates the memory for a file of this length.
@@ -139,7 +141,12 @@ impl Receiver {
         let len = usize::try_from(num_bytes).unwrap_or(usize::MAX);
         let spec = TensorSpec::new([len], DType::U8);
         let tensor = Tensor::allocate(backends, Device::cpu(0), spec)?;
-        Ok(Self { values: Vec::from([Part { tensor, rows: None }]), next: 0, position: 0 })
+        Ok(Self::of(Vec::from([Part { tensor, rows: None }])))
+    }
+
+    fn of(values: Vec<Part>) -> Self {
+        let missing = values.iter().map(|part| part.tensor.num_bytes()).sum();
+        Self { values, next: 0, position: 0, missing }
     }
 
     /// Returns the file.
@@ -168,6 +175,7 @@ impl Receiver {
             rest[..len].copy_from_slice(now);
             data = later;
             self.position += len;
+            self.missing -= len;
             if self.position == bytes.len() {
                 (self.next, self.position) = (self.next + 1, 0);
             }
@@ -177,8 +185,7 @@ impl Receiver {
 
     /// Returns whether data are missing.
     pub(crate) fn is_waiting(&self) -> bool {
-        let rest = self.values.iter().skip(self.next);
-        rest.map(|part| part.tensor.num_bytes()).sum::<usize>() > self.position
+        self.missing > 0
     }
 
     /// Returns the values.
