@@ -36,13 +36,39 @@ impl From<jni::errors::Error> for BridgeError {
     }
 }
 
-/// The exception that a Java updater threw. The store passes it to the caller of the push.
+/// The exception that Java code threw: an updater or a handler of commands. The store passes it to
+/// the caller of the push. A caller in another process gets its text.
 #[derive(Debug)]
-pub(crate) struct JavaException(pub(crate) Global<JThrowable<'static>>);
+pub(crate) struct JavaException {
+    throwable: Global<JThrowable<'static>>,
+    /// The result of `toString`: the class and the message.
+    text: String,
+}
+
+impl JavaException {
+    /// Clears and returns the pending exception, or `None` if there is none.
+    pub(crate) fn catch(env: &mut Env<'_>) -> Result<Option<Self>> {
+        let Some(throwable) = env.exception_occurred() else { return Ok(None) };
+        env.exception_clear();
+        let text = text_of(env, &throwable).unwrap_or_else(|_| {
+            // `toString` of the program's own class has failed.
+            env.exception_clear();
+            "a Java exception".to_owned()
+        });
+        Ok(Some(Self { throwable: env.new_global_ref(throwable)?, text }))
+    }
+}
+
+fn text_of(env: &mut Env<'_>, throwable: &JThrowable<'_>) -> Result<String> {
+    let signature = jni_sig!("()Ljava/lang/String;");
+    let text = env.call_method(throwable, jni_str!("toString"), signature, &[])?.l()?;
+    let text = env.cast_local::<JString>(text)?;
+    Ok(text.mutf8_chars(env)?.to_str().into_owned())
+}
 
 impl fmt::Display for JavaException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a Java exception")
+        f.write_str(&self.text)
     }
 }
 
@@ -86,7 +112,7 @@ fn throw(env: &mut Env<'_>, error: &BridgeError) -> jni::errors::Result<()> {
     if env.exception_check() {
         return Ok(());
     }
-    if let Some(JavaException(throwable)) = thrown_by_updater(error) {
+    if let Some(JavaException { throwable, .. }) = thrown_by_updater(error) {
         let throwable = env.new_local_ref(throwable)?;
         return env.throw(throwable);
     }

@@ -6,9 +6,9 @@
 //! - `codes`: the codes of enumerations
 //! - `convert`: converts arguments and results
 //! - `critical`: direct access to the elements of a Java array
-//! - `store`, `snapshot`, `checkpoint`, `ndarray`, `row_sparse`, `buffer`, `file`, `optimizer`,
-//!   `random`, `runtime`: the native methods, one file per Java class
-//! - `updater`: calls a Java updater from a push
+//! - `store`, `group`, `server`, `snapshot`, `checkpoint`, `ndarray`, `row_sparse`, `buffer`,
+//!   `file`, `optimizer`, `random`, `runtime`: the native methods, one file per Java class
+//! - `updater`, `callback`: call Java updaters, listeners and handlers
 //!
 //! No pointer is passed to Java. Java holds a number (a handle), and a native call with an outdated
 //! number throws an exception. The only exception to this rule is a read-only buffer over the
@@ -41,18 +41,21 @@ macro_rules! natives_of {
 }
 
 mod buffer;
+mod callback;
 mod checkpoint;
 mod codes;
 mod convert;
 mod critical;
 mod error;
 mod file;
+mod group;
 mod handle;
 mod ndarray;
 mod optimizer;
 mod random;
 mod row_sparse;
 mod runtime;
+mod server;
 mod snapshot;
 mod store;
 mod updater;

@@ -28,6 +28,11 @@ fn read(env: &mut Env<'_>, _class: JClass<'_>, file: JString<'_>) -> Result<jlon
     Ok(SNAPSHOTS.insert(Snapshot::read(kvstore::backends(), file)?)?)
 }
 
+native!(fn load(snapshot: jlong) -> jlong);
+fn load(_env: &mut Env<'_>, _class: JClass<'_>, snapshot: jlong) -> Result<jlong> {
+    Ok(SNAPSHOTS.insert(self::snapshot(snapshot)?.load()?)?)
+}
+
 native!(fn release(snapshot: jlong));
 fn release(_env: &mut Env<'_>, _class: JClass<'_>, snapshot: jlong) -> Result<()> {
     drop(SNAPSHOTS.remove(snapshot));

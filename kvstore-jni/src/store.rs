@@ -15,10 +15,17 @@ natives_of!($ "dev.kvstore.NativeKVStore");
 
 type Keys<'local> = JObjectArray<'local, JString<'local>>;
 
-native!(fn create(name: JString) -> jlong);
-fn create(env: &mut Env<'_>, _class: JClass<'_>, name: JString<'_>) -> Result<jlong> {
+native!(fn create(name: JString, options: JString[], values: JString[]) -> jlong);
+fn create(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    name: JString<'_>,
+    options: Keys<'_>,
+    values: Keys<'_>,
+) -> Result<jlong> {
     let name = convert::string(env, &name, "name")?;
-    let store = kvstore::create(&name)?;
+    let options = convert::named_strings(env, &options, &values)?;
+    let store = kvstore::create_with(&name, &convert::pairs(&options))?;
     Ok(STORES.insert(store)?)
 }
 

@@ -70,18 +70,8 @@ impl JavaUpdater {
             unsafe { env.call_method_unchecked(&self.target, self.update, returns, &arguments) };
         match called {
             Ok(_) => Ok(None),
-            Err(jni::errors::Error::JavaException) => catch(env),
+            Err(jni::errors::Error::JavaException) => JavaException::catch(env),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Clears and returns the pending exception.
-fn catch(env: &mut Env<'_>) -> Result<Option<JavaException>> {
-    let thrown = env.exception_occurred();
-    env.exception_clear();
-    match thrown {
-        Some(throwable) => Ok(Some(JavaException(env.new_global_ref(throwable)?))),
-        None => Ok(None),
     }
 }

@@ -70,6 +70,7 @@ mod faults;
 mod proto;
 pub mod rules;
 mod runtime;
+mod same_process;
 mod server;
 #[cfg(test)]
 mod simulation;

@@ -211,6 +211,12 @@ fn an_updater_needs_the_process_of_the_server() {
     store.init(&[key("w")], &[value(1.0)]).unwrap();
     let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
     assert_eq!(error.to_string(), "updater failed on key `w`: no");
+    // In the same process, it is the same object.
+    let failing = |_: &Key, _: &Tensor, _: &mut Tensor| Err(std::fmt::Error.into());
+    server.store().set_updater(Some(Arc::new(failing))).unwrap();
+    let error = store.push(&[key("w")], &[value(2.0)], 0).unwrap_err();
+    let Error::Updater { source, .. } = error else { panic!("{error}") };
+    assert!(source.is::<std::fmt::Error>());
     // A panic does, too, and the server continues.
     server
         .store()

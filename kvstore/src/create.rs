@@ -22,20 +22,54 @@ const NOT_PROVIDED: [(&str, &str); 2] =
 /// | `dist_device_sync`, `dist_sync_device` | like `device`, then over all processes of the job |
 /// | `dist_async`, `dist_device_async`, `dist_async_device` | on the servers in `KVSTORE_SERVERS` |
 ///
+/// [`create_with`] sets options.
+///
 /// # Errors
 /// - [`Error::InvalidArgument`] if the name is unknown. The message lists the known names and the
 ///   nearest one.
 /// - [`Error::Unsupported`] if stores of this kind are not provided, or MPI is not installed.
-/// - [`Error::InvalidArgument`] for `dist_async` if `KVSTORE_SERVERS` has no addresses.
+/// - [`Error::InvalidArgument`] for `dist_async` if the servers are not known.
 /// - [`Error::Timeout`] if another process of the job does not create its store in time, or a
 ///   server does not answer.
 /// - [`Error::Transport`] if MPI fails.
 pub fn create(name: &str) -> Result<Store> {
+    create_with(name, &[])
+}
+
+/// Returns an empty store of the kind with this name, with options by name. Only stores on servers
+/// have options.
+///
+/// | option | default | meaning |
+/// |---|---|---|
+/// | `servers` | `KVSTORE_SERVERS` | addresses, `HOST:PORT`, separated by commas |
+/// | `name` | a new one | the name of this member; see [`NetStoreOptions::name`] |
+/// | `timeout` | `KVSTORE_DIST_TIMEOUT`, or 300 | how many seconds a call waits |
+/// | `staleness` | no bound | pulls wait for workers that are further behind |
+/// | `reader` | `false` | whether this member never pushes |
+/// | `connections` | 1 | the number of connections to each server |
+/// | `divide_above` | 4 MiB | larger values are divided among the servers, in bytes |
+///
+/// [`NetStoreOptions::name`]: crate::NetStoreOptions::name
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the kind has no option with one of the names, or a value is not
+///   one.
+/// - The errors of [`create`].
+pub fn create_with(name: &str, options: &[(&str, &str)]) -> Result<Store> {
     let lower = name.to_lowercase();
+    if let Some(store) = on_servers(&lower, options) {
+        return store;
+    }
+    let is_known = LocalStore::NAMES.contains(&&*lower) || SPANNING.contains(&&*lower);
+    if let Some((option, _)) = options.first().filter(|_| is_known) {
+        return Err(Error::invalid(format!(
+            "unknown option `{option}`: stores of type `{lower}` have no options"
+        )));
+    }
     if let Some(store) = LocalStore::new(&lower, backends().clone()) {
         return Ok(Store::new(Arc::new(store)));
     }
-    if let Some(store) = span_processes(&lower).or_else(|| on_servers(&lower)) {
+    if let Some(store) = span_processes(&lower) {
         return store;
     }
     if let Some((_, what)) = NOT_PROVIDED.iter().find(|(known, _)| *known == lower) {
@@ -72,7 +106,7 @@ fn span_processes(name: &str) -> Option<Result<Store>> {
 const ON_SERVERS: [&str; 3] = ["dist_async", "dist_device_async", "dist_async_device"];
 
 #[cfg(not(feature = "net"))]
-fn on_servers(name: &str) -> Option<Result<Store>> {
+fn on_servers(name: &str, _options: &[(&str, &str)]) -> Option<Result<Store>> {
     ON_SERVERS.contains(&name).then(|| Err(left_out(name, "net")))
 }
 
@@ -97,6 +131,14 @@ mod tests {
         assert!(text.contains("local_allreduce_device"), "{text}");
         let text = create("foo").unwrap_err().to_string();
         assert!(!text.contains("p3"), "what is not provided is not proposed: {text}");
+    }
+
+    #[test]
+    fn only_stores_on_servers_have_options() {
+        for name in ["local", "Device", "dist_sync"] {
+            let text = create_with(name, &[("staleness", "1")]).unwrap_err().to_string();
+            assert!(text.contains("unknown option `staleness`"), "{text}");
+        }
     }
 
     #[test]

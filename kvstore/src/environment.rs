@@ -7,15 +7,17 @@ use kvstore_core::{Error, Result};
 /// The environment variable with the deadline of a call, in seconds.
 const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
 
-/// Returns the deadline of calls that wait for other processes, if the environment has one. An
-/// empty variable counts as not set.
+/// Returns an environment variable. An empty one counts as not set.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// Returns the deadline of calls that wait for other processes, if the environment has one.
 ///
 /// # Errors
 /// - [`Error::InvalidArgument`] if the text is not a number above 0.
 pub(crate) fn timeout() -> Result<Option<Duration>> {
-    let Some(text) = std::env::var(TIMEOUT).ok().filter(|text| !text.is_empty()) else {
-        return Ok(None);
-    };
+    let Some(text) = variable(TIMEOUT) else { return Ok(None) };
     let seconds =
         text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let found = seconds.filter(|seconds| !seconds.is_zero());

@@ -46,11 +46,11 @@ mod workers;
 
 pub use arrays::{arange, array, array_from, from_bytes, full, ones, read_arrays, zeros};
 pub use checkpoint::finish_checkpoints;
-pub use create::create;
+pub use create::{create, create_with};
 #[cfg(feature = "dist")]
 pub use dist::create_on;
 #[cfg(feature = "net")]
-pub use net::connect;
+pub use net::{LaunchedJob, Role, connect, serve};
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{
     backends, device_memory, doctor, host_live_bytes, live_bytes, memory_limit, num_gpus,

@@ -48,6 +48,22 @@ pub(crate) fn options(
     Ok(fallible::collect(names.into_iter().zip(values))?)
 }
 
+/// Returns options by name, with their values.
+pub(crate) fn named_strings(
+    env: &mut Env<'_>,
+    names: &JObjectArray<'_, JString<'_>>,
+    values: &JObjectArray<'_, JString<'_>>,
+) -> Result<Vec<(String, String)>> {
+    let names = strings(env, names, "names")?;
+    let values = strings(env, values, "values")?;
+    Ok(fallible::collect(names.into_iter().zip(values))?)
+}
+
+/// Returns references to options and their values.
+pub(crate) fn pairs(options: &[(String, String)]) -> Vec<(&str, &str)> {
+    options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
 /// Returns a learning rate schedule, or `None` for an empty array.
 ///
 /// The numbers are: the kind of the schedule, the mode of its warm-up, the number of updates of the

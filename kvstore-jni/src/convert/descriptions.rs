@@ -4,7 +4,7 @@ use jni::Env;
 use jni::objects::{JLongArray, JObject, JObjectArray};
 use jni::sys::{jdouble, jlong};
 use kvstore::fallible;
-use kvstore::{Device, DeviceMemory, KeyStats, NDArray, RowSparse, TensorSpec};
+use kvstore::{Device, DeviceMemory, GroupMember, KeyStats, NDArray, RowSparse, TensorSpec};
 
 use crate::codes::Code;
 use crate::error::Result;
@@ -140,6 +140,21 @@ pub(crate) fn stats_to_java<'local>(
         describe(&entry.spec, entry.device, &mut numbers)?;
     }
     let names = strings_to_java(env, stats.iter().map(|entry| entry.key.as_str()))?;
+    let numbers = to_java(env, &numbers)?;
+    pair_to_java(env, &names, &numbers)
+}
+
+/// Returns the names of members, and for each its rank and whether it is a reader.
+pub(crate) fn members_to_java<'local>(
+    env: &mut Env<'local>,
+    members: &[GroupMember],
+) -> Result<JObjectArray<'local, JObject<'local>>> {
+    let mut numbers = fallible::with_capacity(2 * members.len())?;
+    for member in members {
+        let rank = jlong::try_from(member.rank).unwrap_or(jlong::MAX);
+        fallible::extend(&mut numbers, &[rank, jlong::from(member.is_reader)])?;
+    }
+    let names = strings_to_java(env, members.iter().map(|member| member.name.as_str()))?;
     let numbers = to_java(env, &numbers)?;
     pair_to_java(env, &names, &numbers)
 }

@@ -7,8 +7,8 @@ use jni::objects::JLongArray;
 use jni::sys::jlong;
 use kvstore::fallible;
 use kvstore::{
-    Checkpoint, CheckpointProgress, NDArray, Optimizer, OptimizerState, RowSparse, Snapshot, Store,
-    Tensor,
+    Checkpoint, CheckpointProgress, NDArray, Optimizer, OptimizerState, RowSparse, Server,
+    Snapshot, Store, Tensor,
 };
 
 use crate::error::Result;
@@ -25,6 +25,9 @@ pub(crate) static ROWS: LazyLock<HandleTable<RowSparse>> =
 /// The stores that Java holds.
 pub(crate) static STORES: LazyLock<HandleTable<Store>> =
     LazyLock::new(|| HandleTable::new("store"));
+/// The servers that Java holds.
+pub(crate) static SERVERS: LazyLock<HandleTable<Server>> =
+    LazyLock::new(|| HandleTable::new("server"));
 /// The optimizers that Java holds during a call.
 pub(crate) static OPTIMIZERS: LazyLock<HandleTable<Optimizer>> =
     LazyLock::new(|| HandleTable::new("optimizer"));

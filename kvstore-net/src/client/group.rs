@@ -11,7 +11,7 @@ use super::store::NetStore;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::server::file_name;
-use crate::wire::{Elements, parse_keys};
+use crate::wire::{Elements, members_of, parse_keys};
 
 impl NetStore {
     /// Returns the membership at the first server, and waits for it if the connection is lost.
@@ -117,13 +117,4 @@ impl Drop for NetStore {
             self.servers.leave();
         }
     }
-}
-
-pub(super) fn members_of(members: &[proto::Member]) -> Vec<GroupMember> {
-    let members = members.iter().map(|member| GroupMember {
-        name: member.name.clone(),
-        rank: member.rank,
-        is_reader: member.is_reader,
-    });
-    members.collect()
 }

@@ -3,7 +3,6 @@
 pub(crate) mod connection;
 mod descriptions;
 pub(crate) mod driver;
-mod failures;
 mod group;
 pub(crate) mod membership;
 mod options;

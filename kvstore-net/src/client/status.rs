@@ -5,11 +5,11 @@ use std::time::Duration;
 use kvstore_core::{Error, GroupMember, Result};
 use tonic::transport::Endpoint;
 
-use super::group::members_of;
 use super::streams;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::runtime;
+use crate::wire::members_of;
 
 /// The state of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

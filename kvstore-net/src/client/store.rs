@@ -15,7 +15,6 @@ use kvstore_core::{
 
 use super::connection::{Answer, Call};
 use super::descriptions::Descriptions;
-use super::failures::{Failures, Recorded};
 use super::membership::Target;
 use super::options::NetStoreOptions;
 use super::residuals::{Encoder, Residuals, accept, positions};
@@ -26,6 +25,7 @@ use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
 use crate::rules::Role;
+use crate::same_process::LocalMember;
 use crate::server::Server;
 use crate::wire::{
     Elements, compression_of, hyper_parameters_of, keys_of, parse_keys, parse_spec, spec_of,
@@ -47,8 +47,8 @@ pub struct NetStore {
     staleness: Option<u64>,
     /// The servers, if they are in this process.
     embedded: Vec<Arc<Server>>,
-    /// The errors of updaters that this store has set on those servers.
-    failures: Failures,
+    /// Tells servers in this process that they can pass on error objects.
+    local_member: Option<LocalMember>,
     pub(super) waits_at_exit: AtomicBool,
 }
 
@@ -76,7 +76,10 @@ impl NetStore {
             timeout: options.timeout,
             connections: options.connections,
         });
-        Ok(Self::on(Servers::connect(backends, targets.collect())?, options))
+        let local_member = Some(LocalMember::new(process));
+        let mut store = Self::on(Servers::connect(backends, targets.collect())?, options);
+        store.local_member = local_member;
+        Ok(store)
     }
 
     /// Returns the store on servers whose groups this process has joined.
@@ -90,7 +93,7 @@ impl NetStore {
             descriptions: Descriptions::default(),
             staleness: options.staleness,
             embedded: Vec::new(),
-            failures: Failures::default(),
+            local_member: None,
             waits_at_exit: AtomicBool::new(false),
         }
     }
@@ -126,7 +129,7 @@ impl NetStore {
     /// Runs a call that changes the store. `what` begins with its verb.
     fn changing(&self, what: &str, call: impl FnOnce() -> Result<()>) -> Result<()> {
         self.servers.reject_inside_updater(what.split(' ').next().unwrap_or_default())?;
-        call().map_err(|error| self.failures.restore(error))
+        call()
     }
 
     fn set(&self, change: Change, what: &str) -> Result<()> {
@@ -414,8 +417,7 @@ impl KvStore for NetStore {
             ));
         }
         self.servers.reject_inside_updater("set_updater")?;
-        let recorded: Arc<dyn Updater> = Arc::new(Recorded::new(updater, &self.failures));
-        let set = |server: &Arc<Server>| server.store().set_updater(Some(Arc::clone(&recorded)));
+        let set = |server: &Arc<Server>| server.store().set_updater(Some(Arc::clone(&updater)));
         self.embedded.iter().try_for_each(set)
     }
 

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: a99504ed
+// CRC-32 of the source: 532d9dc7
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -107,6 +107,10 @@ pub struct Failure {
     /// the member reserves larger layouts.
     #[prost(bool, tag = "12")]
     pub out_of_date: bool,
+    /// For an error of an updater, if the member is in the process of the server: the number of the
+    /// error object there. Otherwise 0.
+    #[prost(uint64, tag = "13")]
+    pub error_object: u64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

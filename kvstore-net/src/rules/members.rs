@@ -49,7 +49,6 @@ impl Member {
     }
 
     /// Returns the random number of the process.
-    #[cfg(test)]
     pub(crate) fn process(&self) -> u64 {
         self.process
     }

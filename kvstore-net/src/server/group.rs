@@ -281,6 +281,13 @@ impl Group {
         self.state().members.is_live(incarnation)
     }
 
+    /// Returns the number of the process of a caller, if the caller is still a member.
+    pub(crate) fn process_of(&self, caller: &Caller) -> Option<u64> {
+        let state = self.state();
+        let member = state.members.get(&caller.name);
+        member.filter(|member| member.incarnation == caller.incarnation).map(Member::process)
+    }
+
     /// Waits until the live members change.
     pub(crate) fn members_changed(&self) -> Notified<'_> {
         self.members_changed.notified()

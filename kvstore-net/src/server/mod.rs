@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Error, LocalStore, Result};
+use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -35,6 +35,7 @@ use self::holder::Holder;
 use self::paced::Paced;
 use self::service::{Methods, Service};
 use crate::runtime;
+use crate::wire::members_of;
 
 pub(crate) use self::checkpoints::file_name;
 pub(crate) use self::local_stores::store_in_this_process;
@@ -243,6 +244,11 @@ impl Server {
     /// Returns the contents, for a client in this process.
     pub(crate) fn contents(&self) -> &Contents {
         self.holder.contents()
+    }
+
+    /// Returns the live members, workers first, in the order of their ranks.
+    pub fn members(&self) -> Vec<GroupMember> {
+        members_of(&self.group.members().0.members)
     }
 
     /// Returns the number of calls that change the store or wait at a barrier at the moment.

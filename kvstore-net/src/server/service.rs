@@ -29,6 +29,7 @@ use crate::proto::request::Verb;
 use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::{Joined, Role};
+use crate::same_process::{LocalMember, keep_error};
 use crate::wire::{CALL, Incoming, Outgoing, Receiver, compression_of, failure_of, parse_keys};
 
 /// The version of the protocol.
@@ -362,17 +363,27 @@ impl Service {
                 })
             }
         };
-        let outcome = match &result {
-            Ok(answer) => answer.reply.failure.clone(),
-            Err(error) => Some(failure_of(error)),
-        };
+        let answer = result.unwrap_or_else(|error| self.failed_call(caller, error));
+        let outcome = answer.reply.failure.clone();
         if outcome.is_some() {
             pushed.clear();
         } else if !removed.is_empty() {
             self.group.remove_keys(&removed);
         }
         running.finish(outcome, &pushed);
-        result.unwrap_or_else(|error| failed(&error))
+        answer
+    }
+
+    /// Returns the answer for an error. Keeps the error of an updater for a caller in this process.
+    fn failed_call(&self, caller: &Caller, error: Error) -> Answer {
+        let mut answer = failed(&error);
+        let is_here = || self.group.process_of(caller).is_some_and(LocalMember::exists);
+        if let (Error::Updater { source, .. }, Some(failure)) = (error, &mut answer.reply.failure)
+            && is_here()
+        {
+            failure.error_object = keep_error(source);
+        }
+        answer
     }
 
     /// Returns how many pushes have changed each key since the caller of a push pulled it last.

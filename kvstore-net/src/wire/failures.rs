@@ -4,6 +4,7 @@ use kvstore_core::{Device, Error, ErrorCode, Key, Result};
 
 use super::values::{parse_spec, spec_of};
 use crate::proto::Failure;
+use crate::same_process::take_error;
 
 /// Returns the message for an error.
 pub(crate) fn failure_of(error: &Error) -> Failure {
@@ -93,7 +94,11 @@ fn parse(failure: Failure) -> Result<Option<Error>> {
             in_use: number(failure.in_use),
             limit: failure.limit.map(number),
         },
-        Some(ErrorCode::Updater) => Error::Updater { key: need_key()?, source: message.into() },
+        Some(ErrorCode::Updater) => {
+            let object = Some(failure.error_object).filter(|number| *number != 0);
+            let source = object.and_then(take_error).unwrap_or_else(|| message.into());
+            Error::Updater { key: need_key()?, source }
+        }
         Some(ErrorCode::Corrupt) => Error::Corrupt { subject, reason: message },
         Some(ErrorCode::Timeout) => Error::Timeout(message),
         Some(ErrorCode::Closed) => Error::Closed { what: subject },

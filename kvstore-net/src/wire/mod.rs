@@ -3,12 +3,14 @@
 mod elements;
 mod failures;
 mod frames;
+mod members;
 mod settings;
 mod values;
 
 pub(crate) use elements::{Elements, Receiver};
 pub(crate) use failures::{error_of, failure_of};
 pub(crate) use frames::{CALL, Incoming, Outgoing};
+pub(crate) use members::members_of;
 pub(crate) use settings::{
     compression_of, hyper_parameters_of, settings_of, sparse_indices, to_compression,
 };

@@ -62,14 +62,20 @@ public final class KVStore
     private final String type;
     /** Whether an updater is set. Then a failed push may have changed something. */
     volatile boolean hasUpdater;
-    volatile boolean waitsAtExit = true;
+    /** Whether {@link #close} waits for the other workers. */
+    volatile boolean waitsAtExit;
     final PendingCheckpoints checkpoints = new PendingCheckpoints();
 
-    private KVStore(String name) {
-        long created = NativeKVStore.create(name);
+    private KVStore(long created) {
         this.handle = NativeHandle.owned(this, created, NativeKVStore::release);
-        ResourceScope.register(this);
         this.type = NativeKVStore.storeType(created);
+        // Processes join and leave an asynchronous store at any time.
+        this.waitsAtExit = type.startsWith("dist") && !type.contains("async");
+    }
+
+    /** Returns the store that holds the values of a server, with a native handle. */
+    static KVStore ofServer(long store) {
+        return new KVStore(store);
     }
 
     /**
@@ -90,17 +96,35 @@ public final class KVStore
      *     and then sum over all processes, which must make the same calls in the same order.
      *     {@code dist_async} connects to the servers in {@code KVSTORE_SERVERS}
      * @return an empty store
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown, or
-     *     {@code KVSTORE_SERVERS} has no addresses for {@code dist_async}
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown, or the servers
+     *     of {@code dist_async} are not known
      * @throws KVStoreException with {@code UNSUPPORTED} if this version does not support the type,
      *     or {@code dist_sync} does not find an installed MPI
      * @throws KVStoreException with {@code TIMEOUT} if another process of the job does not create
      *     its store in time, or a server does not answer
      */
     public static KVStore create(String name) {
+        return create(name, NetStoreOptions.ofEnvironment());
+    }
+
+    /**
+     * Creates a store with options. Only stores on servers have options.
+     *
+     * @param name the type, {@code dist_async}
+     * @param options how this process joins the group of the store
+     * @return a store, which has the values of the servers
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type has no such option, an
+     *     option is not valid, or another live member has the same name
+     * @throws KVStoreException with {@code TIMEOUT} if a server does not answer
+     */
+    public static KVStore create(String name, NetStoreOptions options) {
         requireNonNull(name, "name");
+        OptionMap settings = options.options();
         NativeLibrary.load();
-        return new KVStore(name);
+        long created = NativeKVStore.create(name, settings.names(), settings.values());
+        KVStore store = new KVStore(created);
+        ResourceScope.register(store);
+        return store;
     }
 
     // ---- properties -------------------------------------------------------------------------
@@ -118,10 +142,10 @@ public final class KVStore
 
     /**
      * Waits for the store's checkpoints, then releases its values. Calls in progress finish.
-     * Closing a closed store does nothing. The processes of a distributed store wait for each other
-     * here, unless {@link #setBarrierBeforeExit} turns this off; a store that is garbage-collected
-     * does not wait. If the thread is interrupted, this method does not wait for checkpoints; the
-     * JVM waits for them at exit.
+     * Closing a closed store does nothing. The processes of a {@code dist_sync} store wait for each
+     * other here, unless {@link #setBarrierBeforeExit} turns this off; those of {@code dist_async}
+     * wait if it turns this on. A store that is garbage-collected does not wait. If the thread is
+     * interrupted, this method does not wait for checkpoints; the JVM waits for them at exit.
      *
      * <p>The store is closed even if this method throws.
      *
@@ -140,7 +164,7 @@ public final class KVStore
             }
         }
         try {
-            if (type.startsWith("dist") && waitsAtExit && !isClosed()) {
+            if (waitsAtExit && !isClosed()) {
                 barrier();
             }
         } catch (KVStoreException absent) {

@@ -7,7 +7,8 @@ package dev.kvstore;
 final class NativeKVStore {
     private NativeKVStore() {}
 
-    static native long create(String name);
+    /** {@code options} are the names of options, and {@code values} their values. */
+    static native long create(String name, String[] options, String[] values);
 
     static native void release(long store);
 

@@ -8,6 +8,9 @@ final class NativeSnapshot {
 
     static native long read(String file);
 
+    /** Returns the handle of a snapshot with all values in the memory of this process. */
+    static native long load(long snapshot);
+
     static native void release(long snapshot);
 
     static native void rollback(long store, long snapshot);

@@ -56,6 +56,22 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
+     * Returns this snapshot with all values in the memory of this process. Then it does not need
+     * the servers of its store any more.
+     *
+     * @return a new snapshot; that of a store without servers shares its memory
+     * @throws KVStoreException with {@code BACKEND} if a server does not keep the snapshot any more
+     */
+    public Snapshot load() {
+        try {
+            long[] loaded = allocate(0, () -> new long[] {NativeSnapshot.load(handle())});
+            return new Snapshot(loaded[0], hasUpdater);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
      * Returns the type of the store.
      *
      * @return for example {@code local}

@@ -37,6 +37,18 @@ public sealed interface StoreContents permits KVStore {
     }
 
     /**
+     * Returns how many pushes have changed a key since it was initialized.
+     *
+     * @param key the key
+     * @return the number of pushes, of all workers
+     * @throws KVStoreException with {@code KEY_NOT_FOUND} if the key is not initialized
+     */
+    default long version(String key) {
+        requireNonNull(key, "key");
+        return store().query(handle -> NativeGroup.version(handle, key));
+    }
+
+    /**
      * Removes keys with their values and optimizer states.
      *
      * @param keys the keys

@@ -2,6 +2,9 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
+import java.util.List;
+import java.util.function.Consumer;
+
 /**
  * Information about the worker processes that share a {@link KVStore}, and communication with them.
  */
@@ -70,6 +73,57 @@ public sealed interface StoreWorkers permits KVStore {
     default KVStore sendCommandToServers(int head, String body) {
         requireNonNull(body, "body");
         return store().call(handle -> NativeKVStore.sendCommandToServers(handle, head, body));
+    }
+
+    /**
+     * Returns the live members of the group of a store on servers.
+     *
+     * @return an unmodifiable list, workers first, in the order of their ranks
+     * @throws KVStoreException with {@code UNSUPPORTED} if the processes of the store are fixed
+     */
+    default List<Member> members() {
+        return Member.of(store().query(NativeGroup::members));
+    }
+
+    /**
+     * Calls a function with the live members each time they change. A thread of the library calls
+     * it, and it may call the store. It replaces an earlier function.
+     *
+     * @param listener the function
+     * @return this store
+     * @throws KVStoreException with {@code UNSUPPORTED} if the processes of the store are fixed
+     */
+    default KVStore onMember(Consumer<List<Member>> listener) {
+        requireNonNull(listener, "listener");
+        return store().call(handle -> NativeGroup.onMember(handle, new MembersCall(listener)));
+    }
+
+    /**
+     * Leaves the group of a store on servers. Later calls of this store fail, except
+     * {@link KVStore#close}.
+     *
+     * @return this store
+     * @throws KVStoreException with {@code UNSUPPORTED} if the processes of the store are fixed
+     */
+    default KVStore leave() {
+        KVStore store = store();
+        store.call(NativeGroup::leave);
+        store.waitsAtExit = false;
+        return store;
+    }
+
+    /**
+     * Writes a checkpoint on the servers: each server writes its values into its folder of
+     * checkpoints. {@link KVStore#restore} reads the folder if it has all parts.
+     *
+     * @param name the name of the checkpoint, a folder in that of each server
+     * @return this store
+     * @throws KVStoreException with {@code UNSUPPORTED} if the store has no servers
+     * @throws KVStoreException with {@code BACKEND} if a server cannot write its part
+     */
+    default KVStore checkpointOnServers(String name) {
+        requireNonNull(name, "name");
+        return store().call(handle -> NativeGroup.checkpointOnServers(handle, name));
     }
 
     private KVStore store() {

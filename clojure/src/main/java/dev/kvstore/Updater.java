@@ -1,5 +1,9 @@
 package dev.kvstore;
 
+import static java.util.Objects.requireNonNull;
+
+import java.util.OptionalLong;
+
 /**
  * Computes the new value of a key from the sum of the pushed values.
  * {@link KVStore#setUpdater(Updater)} takes an updater.
@@ -42,4 +46,18 @@ public interface Updater {
      * @throws Exception to reject the update
      */
     void update(String key, NDArray pushed, NDArray stored) throws Exception;
+
+    /**
+     * Returns how stale a push is, when an updater on a server calls this: the number of pushes
+     * that have changed the key since the worker pulled it.
+     *
+     * @param key the key that the updater is called for
+     * @return the number of pushes, or empty outside of such a call
+     */
+    static OptionalLong pushStaleness(String key) {
+        requireNonNull(key, "key");
+        NativeLibrary.load();
+        long staleness = NativeGroup.pushStaleness(key);
+        return staleness < 0 ? OptionalLong.empty() : OptionalLong.of(staleness);
+    }
 }

@@ -244,7 +244,7 @@ class KVStoreTest {
     @Test
     void theNativeLibraryRejectsNull() {
         NativeLibrary.load();
-        long store = NativeKVStore.create("local");
+        long store = NativeKVStore.create("local", new String[0], new String[0]);
         long[] none = {};
         KVStoreException exception =
                 Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.push(store, null, none, 0));
@@ -254,7 +254,8 @@ class KVStoreTest {
         assertTrue(exception.getMessage().contains("keys[0]"), exception.getMessage());
         Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.pull(store, new String[0], null, 0));
         Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.setUpdater(store, null));
-        Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.create(null));
+        String[] empty = {};
+        Expect.code(INVALID_ARGUMENT, () -> NativeKVStore.create(null, empty, empty));
         NativeKVStore.release(store);
     }
 

@@ -6,8 +6,8 @@
   (:require [clojure.string :as string]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
             [dev.kvstore.impl.ndarray.reading :as reading])
-  (:import (dev.kvstore Context DType KVStore LrScheduler NDArray Optimizer OptimizerState RowSparse
-                        Shape Snapshot)
+  (:import (dev.kvstore Context DType KVStore KVStoreServer LrScheduler NDArray Optimizer
+                        OptimizerState RowSparse Shape Snapshot)
            (java.io Writer)))
 
 (set! *warn-on-reflection* true)
@@ -83,6 +83,11 @@
 
 (defmethod print-method KVStore [kvstore ^Writer w]
   (.write w (str "#kv/KVStore " (store-text kvstore))))
+
+(defmethod print-method KVStoreServer [^KVStoreServer server ^Writer w]
+  (.write w (str "#kv/KVStoreServer ["
+                 (if (.isClosed server) "closed" (.address server))
+                 "]")))
 
 (defmethod print-method Snapshot [snapshot ^Writer w]
   (.write w (str "#kv/Snapshot " (snapshot-text snapshot))))

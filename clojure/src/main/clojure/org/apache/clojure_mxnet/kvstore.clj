@@ -13,19 +13,24 @@
     pushpull broadcast         push then pull; init then pull
     row-sparse-pull            returns some rows of a value
     keys contains? remove      the keys of a store
+    version                    how many pushes have changed a key
   Settings for pushes
     set-updater set-optimizer  a function of yours, or an optimizer
+    push-staleness             how stale the push is that an updater runs for
     hyper-parameters set-hyper-parameters  the hyper-parameters of the store's optimizer
     set-gradient-compression
     clip-global-norm set-clip-global-norm  the bound of the global norm of a push
   Complete contents
     snapshot rollback          taking a snapshot, and rolling back to it
+    snapshot-load              with all values in the memory of this process
     snapshot-keys snapshot-value snapshot-state  its contents; also `stats`, `hyper-parameters`
     snapshot-diff snapshot=    comparing two snapshots
     checkpoint restore         a snapshot in a file; progress read-snapshot
     save-optimizer-states load-optimizer-states  only the optimizer states
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
+    members on-member leave    the processes that join and leave a store on servers
+    checkpoint-on-servers      a checkpoint that the servers write
 
   Keys are strings. A keyword or a symbol denotes the key with its name, without its namespace.
   Keys and values can have four forms: a key and an array; a key and a list of arrays; keys and as
@@ -68,20 +73,22 @@
    init
    push pull
    pushpull broadcast
-   keys contains? remove]
+   keys contains? remove version]
   [dev.kvstore.impl.kvstore.rows
    row-sparse-pull]
   [dev.kvstore.impl.kvstore.settings
-   set-updater set-optimizer
+   set-updater push-staleness set-optimizer
    hyper-parameters set-hyper-parameters
    set-gradient-compression
    clip-global-norm set-clip-global-norm]
   [dev.kvstore.impl.kvstore.snapshots
-   snapshot rollback
+   snapshot rollback snapshot-load
    snapshot-keys snapshot-value snapshot-state
    snapshot-diff snapshot=]
   [dev.kvstore.impl.kvstore.checkpoints
    checkpoint progress restore read-snapshot
    save-optimizer-states load-optimizer-states]
   [dev.kvstore.impl.kvstore.workers
-   rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers])
+   rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
+   members on-member leave
+   checkpoint-on-servers])

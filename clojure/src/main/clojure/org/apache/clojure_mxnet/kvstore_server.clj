@@ -1,39 +1,158 @@
 (ns org.apache.clojure-mxnet.kvstore-server
-  "Replacements for the functions that run MXNet's server processes.
+  "Servers: stores that other processes reach over the network, as \"dist_async\" stores.
 
-    init    takes the environment of a server
-    start   throws, because there are no servers
+    start          starts a server in this process, or runs that of a job
+    address store  where a server listens; the store with its values
+    members        the processes that are connected
+    on-command     a function for the commands of workers
+    stop           ends a server
+    init           sets the environment of a job, as in MXNet
 
-  In MXNet, servers hold the values of distributed stores. The stores of this library need no
-  servers. These functions exist for programs that call them.
+      (with-open [server (start {:address \"127.0.0.1:0\"})
+                  kv (kvstore/create \"dist_async\" {:servers [(address server)]})]
+        (kvstore/init kv \"w\" (ndarray/zeros [2]))
+        (ndarray/->vec (kvstore/pull (store server) \"w\"))) ;=> [0.0 0.0]
 
-      (init {\"DMLC_ROLE\" \"worker\"}) ;=> nil"
-  (:require [dev.kvstore.impl.errors :as errors]))
+  Connections are neither authenticated nor encrypted: use loopback addresses and private networks
+  only."
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.kvstore.settings :as settings]
+            [dev.kvstore.impl.members :as members-data]
+            [dev.kvstore.impl.net-options :as net-options]
+            [dev.kvstore.impl.options :as options])
+  (:import (dev.kvstore CommandHandler KVStore KVStoreServer)
+           (java.util.function Consumer)))
 
 (set! *warn-on-reflection* true)
 
+;; The environment that `init` has set, or nil.
+(defonce ^:private environment (atom nil))
+
 (defn init
-  "Checks `env-map`, the environment of a server as a map of strings to strings, and returns nil.
+  "Sets the environment of the job that `start` runs: `env-map` is a map of strings to strings.
+  Returns nil. Without it, `start` uses the environment of this process.
 
   Throws \"Invalid environment map\" for anything else.
 
-      (init {\"DMLC_ROLE\" \"server\"}) ;=> nil"
+      (init {\"DMLC_ROLE\" \"worker\"}) ;=> nil"
   [env-map]
   (errors/check #(and (map? %) (every? string? (keys %)) (every? string? (vals %)))
                 env-map "environment map" "a map of strings to strings")
+  (reset! environment env-map)
   nil)
 
+(defn address
+  "Returns the address that `server` listens on, as \"HOST:PORT\". Never throws for a server,
+  running or stopped.
+
+      (with-open [server (start {:address \"127.0.0.1:0\"})]
+        (string? (address server))) ;=> true"
+  [^KVStoreServer server]
+  (.address server))
+
+(defn store
+  "Returns the store that holds the values of `server`, for example to set an updater. Its verbs
+  change the values for all members. `stop` closes it. Never throws for a server, running or
+  stopped.
+
+      (with-open [server (start {:address \"127.0.0.1:0\"})]
+        (kvstore/type (store server))) ;=> \"local\""
+  ^dev.kvstore.KVStore [^KVStoreServer server]
+  (.store server))
+
+(defn members
+  "Returns the processes that are connected to `server`: a vector of maps with :name, :rank and
+  :reader. Throws code `:closed` after `stop`.
+
+      (with-open [server (start {:address \"127.0.0.1:0\"})] (members server)) ;=> []"
+  [^KVStoreServer server]
+  (errors/guard (members-data/data (.members server))))
+
+(defn on-command
+  "Calls (f head body) for each command that workers send to `server`, an integer and a string, and
+  returns `server`. Without a function, commands have no effect.
+
+  If `f` throws, the worker gets an error with the class and the message of the exception. Throws
+  \"Invalid function\" unless `f` is one.
+
+      (with-open [server (start {:address \"127.0.0.1:0\"})]
+        (on-command server (fn [head body] (println head body)))
+        (count (members server))) ;=> 0"
+  ^dev.kvstore.KVStoreServer [^KVStoreServer server f]
+  (errors/check ifn? f "function" "a function of head and body")
+  (errors/guard (.onCommand server (reify CommandHandler
+                                     (handle [_ head body] (f head body))))))
+
+(defn stop
+  "Completes the calls that run, closes all connections and the store of `server`, and returns nil.
+  `with-open` does so, too. Stopping it again does nothing. Waits up to a minute for the calls.
+  Never throws.
+
+      (stop (start {:address \"127.0.0.1:0\"})) ;=> nil"
+  [^KVStoreServer server]
+  (errors/guard (.close server)))
+
+(defn- prepare
+  "Sets the updater and the function for commands in the map `opts`."
+  [^KVStoreServer server {:keys [updater] command :on-command}]
+  (when (some? updater)
+    (settings/set-updater (store server) updater))
+  (when (some? command)
+    (on-command server command))
+  server)
+
+(def ^:private launched-options [:store :checkpoints :lease :updater :on-command])
+
+(defn- run-job
+  [opts]
+  (options/check opts launched-options)
+  (let [options (net-options/server opts)
+        env-map (or @environment (System/getenv))]
+    (errors/guard (KVStoreServer/runLaunched env-map options
+                                             (reify Consumer
+                                               (accept [_ server] (prepare server opts)))))
+    nil))
+
 (defn start
-  "Throws code `:unsupported`, because there are no servers.
+  "Starts a server in this process, or runs the server of a job.
 
-  Throws \"Invalid setting\" if `die-if-others-go-out-timeout` is not an integer.
+  With a map, starts a server and returns it. It runs until `stop` or `with-open` ends it:
 
-      (start)"
-  ([] (start 0))
-  ([die-if-others-go-out-timeout]
+    :address      \"HOST:PORT\"; port 0 selects a free one; \"127.0.0.1:9191\" by default
+    :store        the type of the store with the values: \"local\" (the default) or \"device\"
+    :checkpoints  the folder for `checkpoint-on-servers`; without one, the server writes no files
+    :lease        how many seconds a silent member stays live, 10 by default
+    :updater      a function of key, pushed and stored, as for `set-updater`
+    :on-command   a function of head and body, as for `on-command`
+
+  Otherwise, runs the server or the scheduler of the job that one of MXNet's launchers has started,
+  whose environment is that of `init` or of this process. Returns nil when all workers have joined
+  and left again. `opts` are the options above without :address.
+  `die-if-others-go-out-timeout` has no effect.
+
+  Throws code `:backend` if the address cannot be used, and code `:invalid-argument` if this
+  process is a worker or belongs to no job. Throws \"Invalid setting\" unless
+  `die-if-others-go-out-timeout` is an integer or a map.
+
+      (with-open [server (start {:address \"127.0.0.1:0\"
+                                 :updater (fn [_ pushed stored] (ndarray/+= stored pushed))})]
+        (kvstore/keys (store server))) ;=> []"
+  (^dev.kvstore.KVStoreServer [] (start 0))
+  (^dev.kvstore.KVStoreServer [die-if-others-go-out-timeout]
+   (if (map? die-if-others-go-out-timeout)
+     (let [opts die-if-others-go-out-timeout]
+       (options/check opts (into [:address] launched-options))
+       (let [options (net-options/server opts)
+             server (errors/guard (KVStoreServer/start options))]
+         (try
+           (prepare server opts)
+           (catch Throwable failure
+             (stop server)
+             (throw failure)))))
+     (start die-if-others-go-out-timeout nil)))
+  ([die-if-others-go-out-timeout opts]
    (when-not (int? die-if-others-go-out-timeout)
-     (errors/reject "setting" "an integer" die-if-others-go-out-timeout
+     (errors/reject "setting" "an integer or a map" die-if-others-go-out-timeout
                     {:found die-if-others-go-out-timeout
                      :place "for `die-if-others-go-out-timeout`"}))
-   (throw (ex-info "servers are not supported: no store of this library needs one"
-                   {:kvstore/code :unsupported}))))
+   (run-job opts)))

@@ -3,7 +3,8 @@
 
     create dispose type  creating and closing a store; its type"
   (:refer-clojure :exclude [type])
-  (:require [dev.kvstore.impl.errors :as errors])
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.net-options :as net-options])
   (:import (dev.kvstore KVStore)
            (java.lang AutoCloseable)))
 
@@ -14,16 +15,29 @@
 
   \"local\" sums values on the host, \"device\" on the device of the values. The result is the
   same. \"dist_sync\" and \"dist_device_sync\" do so in each process of an MPI job, and then sum
-  over all processes. \"dist_async\" connects to the servers in KVSTORE_SERVERS.
+  over all processes. \"dist_async\" connects to the servers in KVSTORE_SERVERS, or in `opts`.
+
+  Only stores on servers have options:
+
+    :servers       a list of addresses, each \"HOST:PORT\"; the same list for all members
+    :name          the name of this member; by default, a new one
+    :timeout       how many seconds a call waits, 300 by default
+    :staleness     pulls wait for workers that are more pushes behind; no bound by default
+    :reader        whether this member never pushes
+    :connections   the number of connections to each server, 1 by default
+    :divide-above  larger values are divided among the servers; 4 MiB by default
 
   Throws code `:invalid-argument` if the type is unknown; the message lists the known types. Throws
-  code `:unsupported` if this version does not support the type.
+  code `:unsupported` if this version does not support the type, and code `:timeout` if a server
+  does not answer.
 
       (with-open [kv (create \"device\")] (type kv)) ;=> \"device\""
   (^dev.kvstore.KVStore [] (create "local"))
-  (^dev.kvstore.KVStore [name]
+  (^dev.kvstore.KVStore [name] (create name nil))
+  (^dev.kvstore.KVStore [name opts]
    (errors/check #(or (string? %) (keyword? %)) name "name" "a string or keyword")
-   (errors/guard (KVStore/create (clojure.core/name name)))))
+   (let [options (net-options/store opts)]
+     (errors/guard (KVStore/create (clojure.core/name name) options)))))
 
 (defn dispose
   "Closes `kvstore`, or a snapshot, and returns nil. Closing it again does nothing; any other use

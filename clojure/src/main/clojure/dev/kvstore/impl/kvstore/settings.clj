@@ -2,14 +2,17 @@
   "Settings for pushes. org.apache.clojure-mxnet.kvstore exports these functions.
 
     set-updater set-optimizer              a function of the caller, or an optimizer
+    push-staleness                         how stale the push is that an updater runs for
     hyper-parameters set-hyper-parameters  the hyper-parameters of the store's optimizer
     set-gradient-compression               compression to one or two bits per element
     clip-global-norm set-clip-global-norm  the bound of the global norm of a push"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.hyper-parameters :as hyper-parameters]
+            [dev.kvstore.impl.pairs :as pairs]
             [dev.kvstore.impl.updater :as updater])
   (:import (clojure.lang IPending ITransientCollection MultiFn)
-           (dev.kvstore KVStore Optimizer Snapshot)))
+           (dev.kvstore KVStore Optimizer Snapshot Updater)
+           (java.util OptionalLong)))
 
 (set! *warn-on-reflection* true)
 
@@ -47,6 +50,18 @@
   (errors/check #(or (nil? %) (updater? %)) f "updater"
                 "nil or a function of key, pushed and stored")
   (errors/guard (.setUpdater kvstore (some-> f updater/java))))
+
+(defn push-staleness
+  "Returns how stale a push is, when an updater on a server calls this: the number of pushes that
+  have changed `k`, the key of the updater, since the worker pulled it. Returns nil outside of such
+  a call. Throws \"Invalid keys\" if `k` is not a key.
+
+      (push-staleness \"w\") ;=> nil"
+  [k]
+  (let [key-name (pairs/key-name k)
+        ^OptionalLong staleness (errors/guard (Updater/pushStaleness key-name))]
+    (when (.isPresent staleness)
+      (.getAsLong staleness))))
 
 (defn set-optimizer
   "Makes `optimizer` the optimizer of later pushes, with a new state for every key, and returns

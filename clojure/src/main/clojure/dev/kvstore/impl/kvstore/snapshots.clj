@@ -2,6 +2,7 @@
   "Snapshots of stores. org.apache.clojure-mxnet.kvstore exports these functions.
 
     snapshot rollback                            taking a snapshot, and rolling back to it
+    snapshot-load                                with all values in the memory of this process
     snapshot-keys snapshot-value snapshot-state  its contents; also `stats`, `hyper-parameters`
     snapshot-diff snapshot=                      comparing two snapshots"
   (:require [dev.kvstore.impl.errors :as errors]
@@ -44,6 +45,17 @@
   ^dev.kvstore.KVStore [^KVStore kvstore ^Snapshot snapshot]
   (errors/check #(instance? Snapshot %) snapshot "snapshot" "a Snapshot")
   (errors/guard (.rollback kvstore snapshot)))
+
+(defn snapshot-load
+  "Returns a snapshot with the contents of `snapshot` and all values in the memory of this process.
+  Then it does not need the servers of its store any more.
+
+  Throws code `:backend` if a server does not keep `snapshot` any more.
+
+      (snapshot-load (snapshot kv))"
+  ^dev.kvstore.Snapshot [^Snapshot snapshot]
+  (errors/check #(instance? Snapshot %) snapshot "snapshot" "a Snapshot")
+  (errors/guard (.load snapshot)))
 
 (defn snapshot-keys
   "Returns the keys of `snapshot` as a vector, in the order of initialization. Throws code

@@ -4,7 +4,8 @@
     init                   stores a value under a new key
     push pull              sums values into a key; reads it
     pushpull broadcast     push then pull; init then pull
-    keys contains? remove  the keys of a store"
+    keys contains? remove  the keys of a store
+    version                how many pushes have changed a key"
   (:refer-clojure :exclude [contains? keys remove])
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.options :as options]
@@ -191,6 +192,17 @@
       (keys (init (create) [\"b\" \"a\"] (repeat 2 (ndarray/ones [2])))) ;=> [\"b\" \"a\"]"
   [^KVStore kvstore]
   (errors/guard (vec (.keys kvstore))))
+
+(defn version
+  "Returns how many pushes of all workers have changed the key `k` of `kvstore` since it was
+  initialized.
+
+  Throws code `:key-not-found` if `k` is not initialized.
+
+      (version (push (init kv \"w\" (ndarray/ones [2])) \"w\" (ndarray/ones [2])) \"w\") ;=> 1"
+  [^KVStore kvstore k]
+  (let [key-name (pairs/key-name k)]
+    (errors/guard (.version kvstore key-name))))
 
 (defn contains?
   "Returns whether the key `k` of `kvstore` is initialized. Throws \"Invalid keys\" if `k` is not a

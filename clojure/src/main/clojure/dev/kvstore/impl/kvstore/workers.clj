@@ -4,9 +4,13 @@
 
     rank num-workers                 the rank of this process; the number of workers
     barrier set-barrier-before-exit  waiting for the other workers
-    num-dead-node send-command-to-servers"
-  (:require [dev.kvstore.impl.errors :as errors])
-  (:import (dev.kvstore KVStore)))
+    num-dead-node send-command-to-servers
+    members on-member leave          the processes that join and leave a store on servers
+    checkpoint-on-servers            a checkpoint that the servers write"
+  (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.members :as members])
+  (:import (dev.kvstore KVStore)
+           (java.util.function Consumer)))
 
 (set! *warn-on-reflection* true)
 
@@ -72,3 +76,50 @@
   (errors/check errors/int32? head "head" "an integer of 32 bits")
   (errors/check string? body "body" "a string")
   (errors/guard (.sendCommandToServers kvstore (int head) ^String body)))
+
+(defn members
+  "Returns the live members of the group of `kvstore`, a store on servers: a vector of maps with
+  :name, :rank and :reader, workers first, in the order of their ranks.
+
+  Throws code `:unsupported` if the processes of `kvstore` are fixed, and code `:closed` if
+  `kvstore` is closed.
+
+      (members kv)"
+  [^KVStore kvstore]
+  (errors/guard (members/data (.members kvstore))))
+
+(defn on-member
+  "Calls `f` with the `members` of `kvstore` each time they change, and returns `kvstore`.
+
+  A thread of the library calls `f`, which may call `kvstore`. `f` replaces an earlier function.
+  Throws \"Invalid function\" unless `f` is one, and code `:unsupported` if the processes of
+  `kvstore` are fixed.
+
+      (on-member kv (fn [members] (println (count members) \"members\")))"
+  ^dev.kvstore.KVStore [^KVStore kvstore f]
+  (errors/check ifn? f "function" "a function of the members")
+  (errors/guard (.onMember kvstore (reify Consumer
+                                     (accept [_ found] (f (members/data found)))))))
+
+(defn leave
+  "Leaves the group of `kvstore`, a store on servers, and returns `kvstore`. Later calls throw code
+  `:closed`, except `dispose`.
+
+  Throws code `:unsupported` if the processes of `kvstore` are fixed, and code `:closed` if
+  `kvstore` is closed.
+
+      (leave kv)"
+  ^dev.kvstore.KVStore [^KVStore kvstore]
+  (errors/guard (.leave kvstore)))
+
+(defn checkpoint-on-servers
+  "Writes a checkpoint on the servers of `kvstore`, and returns `kvstore`. Each server writes its
+  values into its folder of checkpoints, under `checkpoint-name`. Transfers no values.
+
+  `restore` reads the folder if it has all parts. Throws \"Invalid checkpoint name\" unless it is
+  a string, and code `:unsupported` if `kvstore` has no servers.
+
+      (checkpoint-on-servers kv \"epoch-3\")"
+  ^dev.kvstore.KVStore [^KVStore kvstore checkpoint-name]
+  (errors/check string? checkpoint-name "checkpoint name" "a string")
+  (errors/guard (.checkpointOnServers kvstore checkpoint-name)))

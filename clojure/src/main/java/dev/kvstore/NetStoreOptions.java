@@ -1,0 +1,121 @@
+package dev.kvstore;
+
+import java.time.Duration;
+
+/**
+ * How a process joins the group of a store on servers, see {@link KVStore#create(String,
+ * NetStoreOptions)}. Options are immutable: each method returns new ones.
+ *
+ * <pre>{@code
+ * NetStoreOptions options = NetStoreOptions.ofServers("10.0.0.1:9191", "10.0.0.2:9191")
+ *         .staleness(4);
+ * try (KVStore store = KVStore.create("dist_async", options)) {
+ *     store.init("w", weights);
+ * }
+ * }</pre>
+ */
+public final class NetStoreOptions {
+    private final OptionMap options;
+
+    private NetStoreOptions(OptionMap options) {
+        this.options = options;
+    }
+
+    /**
+     * Returns options for the servers in the environment variable {@code KVSTORE_SERVERS}, or those
+     * of the job that one of MXNet's launchers has started.
+     *
+     * @return options with the defaults
+     */
+    public static NetStoreOptions ofEnvironment() {
+        return new NetStoreOptions(OptionMap.EMPTY);
+    }
+
+    /**
+     * Returns options for these servers. All members of a group need the same list in the same
+     * order.
+     *
+     * @param addresses the addresses, each {@code HOST:PORT}
+     * @return options with the defaults
+     */
+    public static NetStoreOptions ofServers(String... addresses) {
+        return ofEnvironment().with("servers", String.join(",", addresses));
+    }
+
+    /**
+     * Sets the name of this member. Two live members cannot have the same name. A process that
+     * takes the name of a dead one gets its rank. By default, the name is new each time.
+     *
+     * @param name the name
+     * @return new options
+     */
+    public NetStoreOptions name(String name) {
+        return with("name", name);
+    }
+
+    /**
+     * Sets how long a call waits for the servers and the other members.
+     *
+     * @param timeout the time, by default 300 seconds
+     * @return new options
+     */
+    public NetStoreOptions timeout(Duration timeout) {
+        return new NetStoreOptions(options.with("timeout", timeout));
+    }
+
+    /**
+     * Bounds the staleness of pulls: a pull of a key waits until no live worker is more than this
+     * number of pushes of the key behind this member. By default, pulls do not wait.
+     *
+     * @param numPushes the number of pushes, at least 0
+     * @return new options
+     */
+    public NetStoreOptions staleness(long numPushes) {
+        return with("staleness", Long.toString(numPushes));
+    }
+
+    /**
+     * Sets whether this member never pushes, so that other members do not wait for it.
+     *
+     * @param isReader true for a member that only reads
+     * @return new options
+     */
+    public NetStoreOptions reader(boolean isReader) {
+        return with("reader", Boolean.toString(isReader));
+    }
+
+    /**
+     * Sets the number of connections to each server, which calls of several threads use at the same
+     * time.
+     *
+     * @param number the number, by default 1
+     * @return new options
+     */
+    public NetStoreOptions connections(int number) {
+        return with("connections", Integer.toString(number));
+    }
+
+    /**
+     * Sets the size above which the rows of a value are divided among the servers.
+     *
+     * @param numBytes the size in bytes, by default 4 MiB
+     * @return new options
+     */
+    public NetStoreOptions divideAbove(long numBytes) {
+        return with("divide_above", Long.toString(numBytes));
+    }
+
+    private NetStoreOptions with(String name, String value) {
+        return new NetStoreOptions(options.with(name, value));
+    }
+
+    /** Returns the options with their native names. */
+    OptionMap options() {
+        return options;
+    }
+
+    @Override
+    public String toString() {
+        return "NetStoreOptions" + options;
+    }
+}

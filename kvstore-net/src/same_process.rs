@@ -1,0 +1,87 @@
+//! The error objects of updaters, for members and servers in the same process.
+//!
+//! A message contains the text of an error. If the member is in the process of the server, the
+//! message also has the number of the error object, so that a push returns the object itself.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Mutex, PoisonError};
+
+use kvstore_core::BoxError;
+
+/// The members of this process, by the number of their process in the protocol.
+static MEMBERS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// The errors that no member has taken, the oldest first.
+static ERRORS: Mutex<VecDeque<(u64, BoxError)>> = Mutex::new(VecDeque::new());
+
+/// The most errors to keep. A member that has stopped waiting does not take its error.
+const MOST_ERRORS: usize = 64;
+
+/// A member of this process, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct LocalMember(u64);
+
+impl LocalMember {
+    pub(crate) fn new(process: u64) -> Self {
+        MEMBERS.lock().unwrap_or_else(PoisonError::into_inner).insert(process);
+        Self(process)
+    }
+
+    /// Returns whether a member is in this process.
+    pub(crate) fn exists(process: u64) -> bool {
+        MEMBERS.lock().unwrap_or_else(PoisonError::into_inner).contains(&process)
+    }
+}
+
+impl Drop for LocalMember {
+    fn drop(&mut self) {
+        MEMBERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+/// Keeps an error for a member of this process. Returns its number, which is not 0.
+pub(crate) fn keep_error(error: BoxError) -> u64 {
+    // Random, so that a number of another process finds nothing here.
+    let number = RandomState::new().build_hasher().finish().max(1);
+    let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
+    errors.push_back((number, error));
+    let oldest = if errors.len() > MOST_ERRORS { errors.pop_front() } else { None };
+    drop(errors);
+    // Without the lock, because it may run code of the program.
+    drop(oldest);
+    number
+}
+
+/// Returns the error with this number, once.
+pub(crate) fn take_error(number: u64) -> Option<BoxError> {
+    let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = errors.iter().position(|(known, _)| *known == number)?;
+    errors.remove(place).map(|(_, error)| error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_errors_are_kept() {
+        let numbers: Vec<u64> =
+            (0..=MOST_ERRORS).map(|number| keep_error(number.to_string().into())).collect();
+        let taken = |number: u64| take_error(number).map(|error| error.to_string());
+        assert_eq!(taken(numbers[0]), None);
+        assert_eq!(taken(numbers[MOST_ERRORS]), Some(MOST_ERRORS.to_string()));
+        assert_eq!(taken(numbers[MOST_ERRORS]), None);
+        for number in numbers {
+            drop(take_error(number));
+        }
+    }
+
+    #[test]
+    fn a_member_exists_until_it_is_dropped() {
+        let member = LocalMember::new(u64::MAX);
+        assert!(LocalMember::exists(u64::MAX));
+        drop(member);
+        assert!(!LocalMember::exists(u64::MAX));
+    }
+}

@@ -1,0 +1,113 @@
+//! Stores on servers that other machines reach.
+
+mod launch;
+mod options;
+
+use std::sync::Arc;
+
+use kvstore_core::{Error, Result};
+use kvstore_net::{NetStore, NetStoreOptions, Server};
+
+use crate::environment::{timeout, variable};
+use crate::runtime::backends;
+use crate::store::Store;
+
+pub use self::launch::{LaunchedJob, Role};
+
+/// The environment variable with the addresses of the servers, separated by commas.
+const SERVERS: &str = "KVSTORE_SERVERS";
+
+/// The names of these stores. The servers decide on which device they sum.
+pub(crate) const NAMES: [&str; 3] = ["dist_async", "dist_device_async", "dist_async_device"];
+
+/// Returns a store on servers, or `None` for other names. The servers are in the options, in the
+/// environment, or those of a job that one of MXNet's launchers has started.
+pub(crate) fn create(name: &str, options: &[(&str, &str)]) -> Option<Result<Store>> {
+    NAMES.contains(&name).then(|| {
+        // Before anything waits.
+        let complete = |servers: Vec<String>| {
+            let store = NetStoreOptions::of_servers(servers).kind(name);
+            let store = timeout()?.into_iter().fold(store, NetStoreOptions::timeout);
+            options::set_all(store, options)
+        };
+        complete(Vec::new())?;
+        if let Some(servers) = listed(options)? {
+            return connect(&complete(servers)?);
+        }
+        let Some(job) = LaunchedJob::of_environment()? else {
+            return Err(Error::invalid(format!(
+                "store type `{name}`: expected the servers as HOST:PORT, separated by commas, in \
+                 the option `servers` or in the environment variable {SERVERS}"
+            )));
+        };
+        job.join(|servers| connect(&complete(servers)?))
+    })
+}
+
+/// Returns the servers in the options or in the environment.
+fn listed(options: &[(&str, &str)]) -> Result<Option<Vec<String>>> {
+    let (list, place) = match options::find(options, "servers") {
+        Some(list) => (list.to_owned(), "option `servers`"),
+        None => match variable(SERVERS) {
+            Some(list) => (list, SERVERS),
+            None => return Ok(None),
+        },
+    };
+    let servers: Vec<String> = options::addresses(&list).map(str::to_owned).collect();
+    if servers.is_empty() {
+        return Err(Error::invalid(format!(
+            "{place}: expected HOST:PORT, separated by commas, found `{list}`"
+        )));
+    }
+    Ok(Some(servers))
+}
+
+/// Joins the group of one or several servers, and returns a store on them. The command
+/// `kvstore serve` starts a server, or [`Server`](crate::Server) in this process.
+///
+/// ```
+/// use kvstore::{DType, Device, NetStoreOptions, Server, ServerOptions, backends, connect, ones};
+///
+/// let server = Server::start(backends(), &ServerOptions::new("127.0.0.1:0"))?;
+/// let store = connect(&NetStoreOptions::new(server.address().to_string()))?;
+/// store.init("w", &ones([2], DType::F32, Device::cpu(0))?)?;
+/// assert_eq!(store.num_workers()?, 1);
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+///
+/// # Errors
+/// - The errors of [`NetStore::connect`].
+pub fn connect(options: &NetStoreOptions) -> Result<Store> {
+    Ok(Store::new(Arc::new(NetStore::connect(backends(), options)?)))
+}
+
+/// Starts a server with options by name, as the bindings of other languages do.
+///
+/// | option | default | meaning |
+/// |---|---|---|
+/// | `address` | `127.0.0.1:9191` | where it listens; port 0 selects a free one |
+/// | `store` | `local` | the store that holds the values, `local` or `device` |
+/// | `checkpoints` | none | the folder for [`Store::checkpoint_on_servers`] |
+/// | `lease` | 10 | how many seconds a silent member stays live |
+///
+/// ```
+/// let server = kvstore::serve(&[("address", "127.0.0.1:0")])?;
+/// let address = server.address().to_string();
+/// let store = kvstore::create_with("dist_async", &[("servers", &address)])?;
+/// assert!(store.keys()?.is_empty());
+/// # Ok::<(), kvstore::Error>(())
+/// ```
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if no option has one of the names, or a value is not one.
+/// - The errors of [`Server::start`].
+pub fn serve(options: &[(&str, &str)]) -> Result<Server> {
+    Server::start(backends(), &options::of_server(options)?)
+}
+
+impl From<&Server> for Store {
+    /// Returns the store that holds the values of a server, for example to set an updater.
+    fn from(server: &Server) -> Self {
+        Self::new(Arc::clone(server.store()) as Arc<dyn kvstore_core::KvStore>)
+    }
+}
