@@ -9,7 +9,7 @@
 //! - `interop`: arrays of other libraries, and arrays exported to them
 //! - `array`: the classes of arrays
 //! - `arguments`: keys, values and outputs of the verbs
-//! - `store`: stores, optimizers, snapshots, checkpoints
+//! - `store`: stores, servers, optimizers, snapshots, checkpoints
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
 
@@ -47,11 +47,15 @@ mod _native {
     #[pymodule_export]
     use super::store::checkpoint::PyCheckpoint;
     #[pymodule_export]
+    use super::store::handle::PyStore;
+    #[pymodule_export]
     use super::store::optimizer::{PyOptimizer, PyScheduler, PyState, is_flag, optimizer_names};
+    #[pymodule_export]
+    use super::store::server::{PyServer, serve_job};
     #[pymodule_export]
     use super::store::snapshot::PySnapshot;
     #[pymodule_export]
-    use super::store::verbs::PyStore;
+    use super::store::updater::push_staleness;
 
     /// Attaches to the interpreter once while it is running. On the first attach, `PyO3` checks
     /// twice whether the interpreter is running, and panics if it ends between the two checks.

@@ -33,7 +33,7 @@ def test_the_output_of_a_program_equals_its_comments(page, code):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, page, "exec"), {})
-    expected = re.findall(r"^print\(.*  # (.*)$", code, re.M)
+    expected = re.findall(r"^ *print\(.*  # (.*)$", code, re.M)
     assert expected
     assert printed.getvalue().splitlines() == expected
 

@@ -61,6 +61,7 @@ class Verbs:
         self.kv, self.array, self.file = mx.kv.create(), nd.ones((2, 100_000)), folder / "file"
         self.kv.init(["a", "b"], [self.array] * 2)
         self.kv.set_optimizer(mx.optimizer.SGD())
+        self.server = None
 
     def init(self):
         return lambda: self.kv.init("a", self.array, on_existing="replace")
@@ -127,6 +128,54 @@ class Verbs:
 
     def barrier(self):
         return self.kv.barrier
+
+    def version(self):
+        return lambda: self.kv.version("a")
+
+    def _on_server(self):
+        """Returns a store on a server."""
+        if self.server is None:
+            self.server = mx.kvstore_server.KVStoreServer(
+                "127.0.0.1:0", checkpoints=self.file.parent
+            )
+        return mx.kv.create("dist_async", servers=self.server.address)
+
+    def create_on_server(self):
+        return self._on_server
+
+    def close_on_server(self):
+        return self._on_server().close
+
+    def members(self):
+        return self._on_server().members
+
+    def on_member(self):
+        kv = self._on_server()
+        return lambda: kv.on_member(print)
+
+    def leave(self):
+        return self._on_server().leave
+
+    def checkpoint_on_servers(self):
+        kv = self._on_server()
+        return lambda: kv.checkpoint_on_servers("name")
+
+    def start_server(self):
+        return lambda: mx.kvstore_server.KVStoreServer("127.0.0.1:0")
+
+    def close_server(self):
+        return mx.kvstore_server.KVStoreServer("127.0.0.1:0").close
+
+    def members_of_a_server(self):
+        self._on_server()
+        return self.server.members
+
+    def load_snapshot(self):
+        kv = self._on_server()
+        kv.init("w", self.array, on_existing="keep")
+        snapshot = kv.snapshot()
+        # A snapshot on a server ends with its store, so the call keeps the store.
+        return lambda: (snapshot.load(), kv)
 
     def set_updater(self):
         return lambda: self.kv.set_updater(print)

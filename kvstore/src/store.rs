@@ -38,6 +38,8 @@ use crate::values::ToValue;
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: OwnedByProcess<Arc<dyn KvStore>>,
+    /// Whether `init` keeps the values of existing keys, because each worker initialises the keys.
+    keeps_existing: bool,
 }
 
 /// The advice for a forked child that uses a store of its parent.
@@ -46,7 +48,13 @@ const FORK_HINT: &str = "create a new store in the child process";
 impl Store {
     /// Returns a handle to a store. [`create`](crate::create) creates stores by name.
     pub fn new(inner: Arc<dyn KvStore>) -> Self {
-        Self { inner: OwnedByProcess::new(inner) }
+        Self { inner: OwnedByProcess::new(inner), keeps_existing: false }
+    }
+
+    /// Returns this store, whose `init` keeps the values of existing keys instead of failing.
+    #[cfg(feature = "net")]
+    pub(crate) fn keeping_existing(self) -> Self {
+        Self { keeps_existing: true, ..self }
     }
 
     /// Returns the store.
@@ -251,6 +259,10 @@ impl Store {
 
     /// Works like [`Store::init_with`], with a key for each value.
     pub fn init_values(&self, keys: &[Key], values: &[Value], existing: OnExisting) -> Result<()> {
+        let existing = match existing {
+            OnExisting::Reject if self.keeps_existing => OnExisting::Keep,
+            existing => existing,
+        };
         self.inner()?.init_with(keys, values, existing)
     }
 
@@ -320,6 +332,11 @@ impl Store {
     ) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
         check_lengths("outputs for keys", outs.0, outs.1)?;
+        if self.keeps_existing {
+            // Another worker may initialise the keys meanwhile.
+            self.init_values(keys, values, OnExisting::Keep)?;
+            return self.pull_arrays(outs.0, outs.1, priority);
+        }
         // The outputs are checked against the values, because the keys are not initialised yet.
         let mut specs: HashMap<&Key, (u64, &TensorSpec)> = fallible::hash_map(keys.len())?;
         for ((key, value), order) in keys.iter().zip(values).zip(0..) {

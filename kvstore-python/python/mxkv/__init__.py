@@ -22,9 +22,9 @@ in place:
 >>> out[0]
 array([7., 7., 7.])
 
-The modules are :mod:`mxkv.kv` (stores), :mod:`mxkv.nd` and :mod:`mxkv.np` (arrays),
-:mod:`mxkv.optimizer`, :mod:`mxkv.lr_scheduler`, :mod:`mxkv.random`, :mod:`mxkv.context` (devices),
-:mod:`mxkv.errors` and :mod:`mxkv.runtime`.
+The modules are :mod:`mxkv.kv` (stores), :mod:`mxkv.kvstore_server` (servers), :mod:`mxkv.nd` and
+:mod:`mxkv.np` (arrays), :mod:`mxkv.optimizer`, :mod:`mxkv.lr_scheduler`, :mod:`mxkv.random`,
+:mod:`mxkv.context` (devices), :mod:`mxkv.errors` and :mod:`mxkv.runtime`.
 """
 
 from . import (
@@ -33,6 +33,7 @@ from . import (
     errors,
     kv,
     kvstore,
+    kvstore_server,
     lr_scheduler,
     nd,
     np,
@@ -60,6 +61,7 @@ __all__ = [
     "gpu",
     "kv",
     "kvstore",
+    "kvstore_server",
     "lr_scheduler",
     "nd",
     "ndarray",
@@ -70,3 +72,6 @@ __all__ = [
     "random",
     "runtime",
 ]
+
+# In the server or scheduler of a job, this ends the process after the job, as in MXNet.
+kvstore_server._init_kvstore_server_module()

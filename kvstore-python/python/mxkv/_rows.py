@@ -88,7 +88,7 @@ def assign(pulled: Iterable[tuple[Any, RowSparseNDArray]], keys: Sequence[Key] =
     # Write the dense outputs with a temporary store, which checks all of them before it writes any
     # of them. `checked` has already cast the row-sparse outputs, so only dense outputs can fail.
     store, names = Store(), [f"output {number}" for number in range(len(whole))]
-    store._open("device")
+    store._open("device", [])
     store.init(names, [rows.todense() for _, rows in whole])
     try:
         store.pull(names, [out for out, _ in whole])

@@ -130,7 +130,9 @@ class OutOfMemoryError(KVStoreError, MemoryError):
 
 
 class UpdaterError(KVStoreError):
-    """The updater failed without an exception. ``push`` raises an updater's exception unchanged."""
+    """The updater failed without an exception, or in the process of a server. If the updater runs
+    in this process, ``push`` raises its exception unchanged.
+    """
 
     code = "Updater"
 

@@ -5,14 +5,26 @@
 'local'
 """
 
-from .kvstore import KeyStats, KVStore, KVStoreBase, OnExisting, Snapshot, TestStore, create
+from .kvstore import (
+    KeyStats,
+    KVStore,
+    KVStoreBase,
+    Member,
+    OnExisting,
+    Snapshot,
+    TestStore,
+    create,
+    push_staleness,
+)
 
 __all__ = [
     "KVStore",
     "KVStoreBase",
     "KeyStats",
+    "Member",
     "OnExisting",
     "Snapshot",
     "TestStore",
     "create",
+    "push_staleness",
 ]

@@ -12,9 +12,19 @@ array([[4., 4., 4.],
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, ClassVar, Literal, Mapping, NamedTuple, Sequence, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ClassVar,
+    Literal,
+    Mapping,
+    NamedTuple,
+    Sequence,
+    overload,
+)
 
-from . import _native, npx
+from . import _native, _options, npx
 from ._arguments import number, option, shown
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
 from ._rows import Key, as_list, assign, checked, is_nested, side_by_side
@@ -24,15 +34,22 @@ from .nd import array_of
 from ._builtin_optimizer import check_own
 from .optimizer import Optimizer
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import StoreOptions
+
 __all__ = [
     "Checkpoint",
     "KVStore",
     "KVStoreBase",
     "KeyStats",
+    "Member",
     "OnExisting",
     "Snapshot",
     "TestStore",
     "create",
+    "push_staleness",
     "read_checkpoint",
 ]
 
@@ -66,6 +83,16 @@ class KeyStats(NamedTuple):
     value_bytes: int
     #: The bytes of the optimizer state and of the residuals of compression.
     state_bytes: int
+
+
+class Member(NamedTuple):
+    """A live member of the group of a server."""
+
+    name: str
+    #: The rank among the members of its role, from 0. A name keeps its rank until it leaves.
+    rank: int
+    #: Whether the member never pushes.
+    is_reader: bool
 
 
 class KVStoreBase:
@@ -228,8 +255,15 @@ class KVStore(_native.Store, KVStoreBase):
     arrays, except arrays on a GPU and arrays that another thread was using at the fork.
     """
 
-    def __init__(self, name: str = "local") -> None:
-        self._open(_checked_name(name))
+    def __init__(self, name: str = "local", **options: Unpack[StoreOptions]) -> None:
+        self._open(_options.text("name", name), _options.of_store(options))
+
+    @classmethod
+    def _of_server(cls, server: _native.Server) -> KVStore:
+        """Returns the store that holds the values of a server."""
+        store = cls.__new__(cls)
+        store._open_on(server)
+        return store
 
     @staticmethod
     def is_capable(capability: str) -> bool:
@@ -253,6 +287,9 @@ class KVStore(_native.Store, KVStoreBase):
             return "<KVStore, closed>"
         if self._is_inherited:
             return "<KVStore, created before this process was forked>"
+        # Counting the keys on servers waits for the network.
+        if "async" in self.type:
+            return f"<KVStore {self.type}>"
         return f"<KVStore {self.type}, {len(self)} keys>"
 
     def __bool__(self) -> bool:
@@ -317,8 +354,7 @@ class KVStore(_native.Store, KVStoreBase):
         if updater is None:
             self._clear_updater()
             return
-        if not callable(updater):
-            raise ArgumentTypeError(f"updater: expected a function, found {shown(updater)}")
+        _options.check_function("updater", updater)
         self._set_function(_calling(updater))
 
     def _set_updater(self, updater: Callable[[Key, NDArray, NDArray], object] | None) -> None:
@@ -423,6 +459,26 @@ class KVStore(_native.Store, KVStoreBase):
         else:
             self._set_clip_global_norm(number("max_norm", max_norm))
 
+    def on_member(self, function: Callable[[list[Member]], object]) -> None:
+        """Sets a function that a thread of the library calls with the live members after each
+        change. Replaces an earlier function. Only stores on servers have members that come and go.
+
+        ``sys.unraisablehook`` reports exceptions of the function. The store keeps the function
+        alive, and a function that refers to the store keeps the store alive until it is closed.
+
+        >>> import queue, mxkv as mx
+        >>> server, changes = mx.kvstore_server.KVStoreServer('127.0.0.1:0'), queue.SimpleQueue()
+        >>> kv = create('dist_async', servers=server.address, member='a')
+        >>> kv.on_member(changes.put)
+        >>> other = create('dist_async', servers=server.address, member='b')
+        >>> [member.name for member in changes.get()]
+        ['a', 'b']
+        >>> for store in (kv, other, server):
+        ...     store.close()
+        """
+        _options.check_function("function", function)
+        self._on_member(function)
+
     # MXNet's names of other methods.
 
     def _barrier(self) -> None:
@@ -453,32 +509,59 @@ def _calling(
     return update
 
 
-def _checked_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"name: expected a string, found {shown(name)}")
-    return name
-
-
 def read_checkpoint(fname: str | os.PathLike[str]) -> Snapshot:
     """Returns the contents of a checkpoint file as a snapshot."""
     return Snapshot._read(os.fspath(fname))
 
 
-@overload
-def create(name: _Known = "local") -> KVStore: ...
+def push_staleness(key: Key) -> int | None:
+    """Returns the staleness of the push for which an updater runs: the number of pushes that have
+    changed the key since the worker pulled it. Returns ``None`` outside of updaters, and in stores
+    that are not on servers.
+
+    >>> import mxkv as mx
+    >>> def update(key, pushed, stored):
+    ...     stored += pushed / (1 + push_staleness(key))
+    >>> with mx.kvstore_server.KVStoreServer('127.0.0.1:0', updater=update) as server:
+    ...     kv = create('dist_async', servers=server.address)
+    ...     kv.init('w', mx.nd.zeros(1))
+    ...     kv.push('w', mx.nd.ones(1))
+    ...     kv.push('w', mx.nd.ones(1))
+    ...     kv.pull('w').tolist()
+    [1.5]
+    """
+    return _native.push_staleness(key)
 
 
 @overload
-def create(name: str) -> Any: ...
+def create(name: _Known = "local", **options: Unpack[StoreOptions]) -> KVStore: ...
 
 
-def create(name: str = "local") -> Any:
+@overload
+def create(name: str, **options: Unpack[StoreOptions]) -> Any: ...
+
+
+def create(name: str = "local", **options: Unpack[StoreOptions]) -> Any:
     """Returns an empty store: an instance of the registered class with this name, or otherwise a
     :class:`KVStore`.
 
     ``local`` sums on the host, ``device`` sums on the device of a key's first value, and
     ``dist_sync`` and ``dist_device_sync`` sum over all processes of an MPI job. ``dist_async``
-    connects to the servers in ``KVSTORE_SERVERS``.
+    connects to servers, which :class:`mxkv.kvstore_server.KVStoreServer` and ``python -m mxkv
+    serve`` start. Only ``dist_async`` has options:
+
+    - ``servers``: their addresses ``'HOST:PORT'``, a list or a string with commas. The default is
+      the environment variable ``KVSTORE_SERVERS``, or the servers of the job if one of MXNet's
+      launchers has started this process.
+    - ``member``: the name of this member of the group, by default a new one. The name of a dead
+      member gives its rank.
+    - ``timeout``: how many seconds a call waits, by default ``KVSTORE_DIST_TIMEOUT`` or 300.
+    - ``staleness``: a pull waits while a live worker is more than this number of pushes of the key
+      behind this one. By default, no pull waits.
+    - ``reader``: whether this member never pushes, so that others do not wait for it.
+    - ``connections``: the number of connections to each server, 1 by default.
+    - ``divide_above``: values of more than this number of bytes are divided among the servers,
+      4 MiB by default.
 
     >>> create('device').type
     'device'
@@ -487,7 +570,10 @@ def create(name: str = "local") -> Any:
      ..
     mxkv.errors.InvalidArgumentError: unknown store type `locale`: did you mean `local`? ...
     """
-    registered = KVStoreBase.kv_registry.get(_checked_name(name).lower())
-    if registered is not None:
-        return registered()
-    return KVStore(name)
+    registered = KVStoreBase.kv_registry.get(_options.text("name", name).lower())
+    if registered is None:
+        return KVStore(name, **options)
+    if _options.of_store(options):
+        text = f"unknown option `{next(iter(options))}`: stores of type `{name}` have no options"
+        raise InvalidArgumentError(text)
+    return registered()

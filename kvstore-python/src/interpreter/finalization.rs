@@ -21,6 +21,8 @@ unsafe extern "C-unwind" {
 
     fn PyObject_GetAttr(object: *mut ffi::PyObject, name: *mut ffi::PyObject)
     -> *mut ffi::PyObject;
+
+    fn PyErr_WriteUnraisable(object: *mut ffi::PyObject);
 }
 
 type Call = unsafe extern "C-unwind" fn(
@@ -28,6 +30,8 @@ type Call = unsafe extern "C-unwind" fn(
     *mut ffi::PyObject,
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
+
+type WriteUnraisable = unsafe extern "C-unwind" fn(*mut ffi::PyObject);
 
 type GetAttribute =
     unsafe extern "C-unwind" fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject;
@@ -102,6 +106,16 @@ pub(crate) fn text<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny
 pub(crate) fn repr<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     static REPR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     call(REPR.import(object.py(), "builtins", "repr")?, (object,), None)
+}
+
+/// Reports an exception that no caller can receive with `sys.unraisablehook`, which may run Python
+/// code. `object` is where it was raised.
+pub(crate) fn write_unraisable(error: PyErr, object: &Bound<'_, PyAny>) {
+    let write: WriteUnraisable = black_box(PyErr_WriteUnraisable);
+    error.restore(object.py());
+    // SAFETY: the caller holds a reference to the object, an exception is set, and this thread has
+    // the GIL.
+    returning(|| unsafe { write(object.as_ptr()) });
 }
 
 /// Calls a function of the interpreter. Parks the thread if it unwinds instead of returning.

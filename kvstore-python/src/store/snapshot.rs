@@ -8,7 +8,7 @@ use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PyString};
 
 use super::checkpoint::PyCheckpoint;
 use super::optimizer::PyState;
-use super::verbs::described;
+use super::stats::described;
 use crate::arguments::keys;
 use crate::array::classes::{PyArray, PyRows};
 use crate::convert;
@@ -119,6 +119,21 @@ impl PySnapshot {
     fn hyper_parameters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let parameters = self.snapshot.optimizer().map(kvstore::Optimizer::hyper_parameters);
         parameters.map(|parameters| parameters.into_py_dict(py)).transpose()
+    }
+
+    /// Returns this snapshot with all values in the memory of this process. It stays valid after
+    /// the store and its servers have ended.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> server = mx.kvstore_server.KVStoreServer('127.0.0.1:0')
+    /// >>> with mx.kv.create('dist_async', servers=server.address) as kv:
+    /// ...     kv.init('w', mx.nd.ones(2))
+    /// ...     loaded = kv.snapshot().load()
+    /// >>> server.close()
+    /// >>> loaded.get('w').tolist()
+    /// [1.0, 1.0]
+    fn load(&self, py: Python<'_>) -> PyResult<Self> {
+        detached(py, || self.snapshot.load()).map(Self::from)
     }
 
     /// Starts to write the snapshot to a checkpoint file, and returns at once. Values that are on

@@ -1,10 +1,10 @@
-//! Calls of a Python updater function during a push.
+//! Calls of a Python updater function during a push, and what such a function may ask about it.
 
 use kvstore::{BoxError, Key, NDArray};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::arguments::keys::KeyKind;
+use crate::arguments::keys::{self, KeyKind};
 use crate::array::classes::PyArray;
 use crate::interpreter::finalization;
 
@@ -31,4 +31,10 @@ pub(crate) fn call(
         finalization::call(function.bind(py), &arguments, None).map(drop)
     });
     Ok(called.ok_or("the interpreter has ended")??)
+}
+
+/// Returns the staleness of the push that runs in this thread, or `None`.
+#[pyfunction]
+pub(crate) fn push_staleness(key: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    Ok(kvstore::push_staleness(&keys::any(key)?))
 }

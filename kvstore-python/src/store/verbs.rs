@@ -1,79 +1,31 @@
-//! The class `Store`, the base class of `mxkv.kvstore.KVStore`.
+//! The methods of the class `Store`, the base class of `mxkv.kvstore.KVStore`.
 
 use std::path::PathBuf;
 use std::slice::from_ref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
-use kvstore::{Checkpoints, Error, Key, KeyStats, NDArray, OnExisting, RowSparse, Store, fallible};
-use pyo3::exceptions::PyUserWarning;
+use kvstore::{Key, KeyStats, NDArray, OnExisting, fallible};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use super::checkpoint::{self, PyCheckpoint};
+use super::handle::PyStore;
+use super::members;
 use super::optimizer::PyOptimizer;
+use super::row_outputs::{pull_rows, warn_about_rows};
+use super::server::{self, PyServer};
 use super::snapshot::PySnapshot;
+use super::stats::described;
 use super::updater;
-use crate::arguments::keys::{self, KeyKind};
+use crate::arguments::keys;
 use crate::arguments::listed::{self, Keys, Place};
 use crate::arguments::mapped;
-use crate::arguments::values::{self, Outputs, RowOutput, Values};
+use crate::arguments::values::{self, Outputs, Values};
 use crate::array::classes::{PyRows, new_array};
 use crate::array::operand;
 use crate::convert;
-use crate::interpreter::error::{about, detached, invalid, to_python, type_error};
-use crate::interpreter::{finalization, lists};
-
-/// The native methods of ``mxkv.kvstore.KVStore``. Programs create a ``KVStore``.
-#[pyclass(frozen, subclass, name = "Store", module = "mxkv._native")]
-#[derive(Debug, Default)]
-pub(crate) struct PyStore {
-    /// `None` before the store is opened and after it is closed. Calls in progress keep the store
-    /// until they end.
-    store: RwLock<Option<Store>>,
-    is_opened: AtomicBool,
-    /// Shared with the store's updater, which must not keep the store.
-    key_kind: Arc<KeyKind>,
-    /// The checkpoints that this store has begun.
-    checkpoints: Checkpoints,
-}
-
-impl PyStore {
-    fn store(&self, py: Python<'_>) -> PyResult<Store> {
-        // Creating an exception runs Python code, which may call `close`, so release the lock
-        // first.
-        let store = self.store.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let store = store.ok_or_else(|| Error::Closed { what: "the store".to_owned() });
-        store
-            .and_then(|store| store.check_process().map(|()| store))
-            .map_err(|error| to_python(py, error))
-    }
-
-    /// Runs `call` with the store and with the GIL released.
-    fn detached<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&Store) -> kvstore::Result<T> + Send,
-    ) -> PyResult<T> {
-        let store = self.store(py)?;
-        detached(py, move || call(&store))
-    }
-
-    fn take(&self) -> Option<Store> {
-        self.store.write().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl Drop for PyStore {
-    /// Does not wait for other workers, because the garbage collector runs at different times in
-    /// each process. `close` waits for them.
-    fn drop(&mut self) {
-        if let Some(store) = self.take() {
-            let _ = store.set_barrier_before_exit(false);
-        }
-    }
-}
+use crate::interpreter::error::{about, detached, invalid, type_error};
+use crate::interpreter::lists;
 
 #[pymethods]
 impl PyStore {
@@ -85,13 +37,20 @@ impl PyStore {
 
     /// Creates the store that the other methods use.
     #[pyo3(name = "_open")]
-    fn open(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        if self.is_opened.swap(true, Ordering::Relaxed) {
-            return Err(invalid(py, "a store cannot be opened twice: create another one"));
-        }
-        let store = detached(py, || kvstore::create(name))?;
-        *self.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
-        Ok(())
+    fn open(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        #[pyo3(from_py_with = lists::read)] options: Vec<(String, String)>,
+    ) -> PyResult<()> {
+        self.open_with(py, move || kvstore::create_with(name, &server::pairs(&options)?))
+    }
+
+    /// Uses the store that holds the values of a server.
+    #[pyo3(name = "_open_on")]
+    fn open_on(&self, py: Python<'_>, server: &Bound<'_, PyServer>) -> PyResult<()> {
+        let store = server.get().store(py)?;
+        self.open_with(py, || Ok(store))
     }
 
     /// Releases the values. Waits for the store's checkpoints, and for the other workers if there
@@ -139,7 +98,9 @@ impl PyStore {
     /// Stores a copy of a value under each key.
     ///
     /// ``on_existing`` decides what happens to keys that are already initialised: ``'reject'``
-    /// fails, ``'keep'`` keeps their value, and ``'replace'`` removes them first.
+    /// fails, ``'keep'`` keeps their value, and ``'replace'`` removes them first. In a worker that
+    /// one of MXNet's launchers has started, ``'reject'`` keeps them, too, because each worker
+    /// initialises the keys there.
     ///
     /// >>> import mxkv as mx
     /// >>> kv = mx.kv.create()
@@ -321,8 +282,8 @@ impl PyStore {
         let (outs_keys, outs) = mapped::beside(key, out)?;
         let values = values::values(&self.key_kind, &keys, &values)?;
         let outs = values::output_arrays(&self.key_kind, &outs_keys, &outs)?;
-        values::run(py, values, outs, move |values, outs| {
-            store.broadcast_values(values, outs.pairs(), priority)
+        values::run(py, values, outs, move |(keys, values), outs| {
+            store.broadcast_values((keys, values), outs.pairs(), priority)
         })?;
         self.key_kind.settle();
         Ok(())
@@ -525,67 +486,50 @@ impl PyStore {
     fn send_command_to_servers(&self, py: Python<'_>, head: i32, body: &str) -> PyResult<()> {
         self.detached(py, |store| store.send_command_to_servers(head, body))
     }
-}
 
-/// Returns the new values of row-sparse outputs, or an empty list if they are ignored. In both
-/// cases, fails if a key does not exist.
-fn pull_rows(
-    store: &Store,
-    outs: &[RowOutput],
-    is_ignored: bool,
-) -> kvstore::Result<Vec<RowSparse>> {
-    if is_ignored {
-        for (key, _) in outs {
-            if !store.contains(key)? {
-                return Err(Error::KeyNotFound { key: key.clone() });
-            }
-        }
-        return Ok(Vec::new());
+    /// Returns the live members: workers, then readers, each in the order of their ranks. Only
+    /// stores on servers have members that come and go.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> server = mx.kvstore_server.KVStoreServer('127.0.0.1:0')
+    /// >>> kv = mx.kv.create('dist_async', servers=server.address, member='trainer')
+    /// >>> kv.members()
+    /// [Member(name='trainer', rank=0, is_reader=False)]
+    /// >>> kv.close()
+    /// >>> server.close()
+    fn members<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        members::to_python(py, &self.detached(py, kvstore::Store::members)?)
     }
-    let keys: Vec<Key> = fallible::collect(outs.iter().map(|(key, _)| key.clone()))?;
-    let pulled = store.pull_new(keys)?;
-    // Convert all rows before the caller replaces any output, because the conversion can fail.
-    let rows = outs.iter().zip(pulled).map(|((key, out), value)| {
-        let (out, value) = (out.get(), value.tensor());
-        let own = out.value();
-        if value.shape() != own.shape() {
-            let expected = Box::new(value.spec().with_dtype(own.dtype()));
-            let (subject, found) = (format!("key `{key}`: out"), Box::new(own.spec().clone()));
-            return Err(Error::SpecMismatch { subject, key: Some(key.clone()), expected, found });
-        }
-        out.convert(&RowSparse::from_dense(&value)?.into())
-    });
-    fallible::try_collect(rows)
-}
 
-fn warn_about_rows(py: Python<'_>) -> PyResult<()> {
-    static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let text =
-        "pull does not change row-sparse outputs: use row_sparse_pull or ignore_sparse=False";
-    let arguments = (text, py.get_type::<PyUserWarning>());
-    finalization::call(WARN.import(py, "warnings", "warn")?, arguments, None).map(drop)
+    #[pyo3(name = "_on_member")]
+    fn on_member(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
+        self.detached(py, move |store| store.on_member(members::caller(function)))
+    }
+
+    /// Leaves the group of the servers. Later calls of this store fail.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        self.detached(py, kvstore::Store::leave)
+    }
+
+    /// Returns the number of pushes that have changed a key since it was initialised.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> kv = mx.kv.create()
+    /// >>> kv.init('w', mx.nd.ones(2))
+    /// >>> kv.push('w', mx.nd.ones(2))
+    /// >>> kv.version('w')
+    /// 1
+    fn version(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let key = keys::any(key)?;
+        self.detached(py, |store| store.version(&key))
+    }
+
+    /// Writes a checkpoint on the servers: each server writes its part into its own folder.
+    fn checkpoint_on_servers(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.detached(py, |store| store.checkpoint_on_servers(name))
+    }
 }
 
 fn is_truthy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     object.is_truthy()
-}
-
-/// Returns the statistics of a key as a `KeyStats`.
-pub(crate) fn described<'py>(
-    stats: &KeyStats,
-    key: Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    static KEY_STATS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let py = key.py();
-    let arguments = (
-        key,
-        convert::dims(py, stats.spec.shape())?,
-        stats.spec.dtype().name(),
-        convert::context(py, stats.device)?,
-        stats.num_pushes,
-        stats.value_bytes,
-        stats.state_bytes,
-    );
-    let class = KEY_STATS.import(py, "mxkv.kvstore", "KeyStats")?;
-    finalization::call(class, arguments, None)
 }

@@ -62,7 +62,9 @@ impl Role {
 /// | `DMLC_NODE_HOST` | the address of this machine, found by itself if absent |
 ///
 /// In a worker, [`create`](crate::create) with `dist_async` joins the job. It returns when all
-/// servers and workers have joined, as in MXNet. The other processes call [`LaunchedJob::serve`].
+/// servers and workers have joined, as in MXNet. As each worker initialises the keys there, `init`
+/// and `broadcast` keep the values of existing keys. The other processes call
+/// [`LaunchedJob::serve`].
 #[derive(Clone, Debug)]
 pub struct LaunchedJob {
     role: Role,

@@ -40,7 +40,8 @@ pub(crate) fn create(name: &str, options: &[(&str, &str)]) -> Option<Result<Stor
                  the option `servers` or in the environment variable {SERVERS}"
             )));
         };
-        job.join(|servers| connect(&complete(servers)?))
+        // Each worker of a job initialises the keys, as in MXNet.
+        job.join(|servers| connect(&complete(servers)?)).map(Store::keeping_existing)
     })
 }
 

@@ -1,6 +1,5 @@
 package dev.kvstore;
 
-import java.util.List;
 import java.util.Map;
 
 /**
@@ -20,7 +19,7 @@ final class ServerJob {
         }
         try (KVStore store = KVStore.create("dist_async");
                 NDArray number = NDArray.of(new float[] {2}, Shape.of(1))) {
-            store.init(List.of("w"), List.of(number), OnExisting.KEEP);
+            store.init("w", number);
             store.barrier().push("w", number).barrier();
             try (NDArray sum = store.pull("w")) {
                 System.out.println("sum " + sum.toFloats()[0]);

@@ -1,0 +1,201 @@
+"""Servers: the class :class:`KVStoreServer`, and the roles of jobs that MXNet's launchers start.
+
+Processes share the values of a server. Workers connect to it with ``dist_async``:
+
+>>> import mxkv as mx
+>>> with KVStoreServer('127.0.0.1:0') as server:
+...     first = mx.kv.create('dist_async', servers=server.address)
+...     second = mx.kv.create('dist_async', servers=server.address)
+...     first.init('w', mx.nd.zeros(2))
+...     first.push('w', mx.nd.ones(2) * 7)
+...     print(second.pull('w').tolist())
+[7.0, 7.0]
+
+``python -m mxkv serve`` starts a server that runs until SIGTERM or SIGINT.
+
+MXNet's ``tools/launch.py`` starts each process of a job with a role in ``DMLC_ROLE``. In a
+``server`` or ``scheduler``, ``import mxkv`` runs that role until all workers have left, and then
+ends the process. In a worker, ``mx.kv.create('dist_async')`` joins the job.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import signal
+import sys
+import threading
+import weakref
+from typing import Any, Callable, Iterator
+
+from . import _native, _options
+from ._rows import Key
+from .errors import UnsupportedError
+from .kvstore import KVStore, Member
+from .nd import NDArray
+
+__all__ = ["KVStoreServer"]
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+#: The longest delay of a signal, in seconds.
+_PERIOD = 0.2
+
+#: The servers to close before the interpreter ends. Later, updaters could not run any more.
+_open_servers: weakref.WeakSet[KVStoreServer] = weakref.WeakSet()
+
+
+class KVStoreServer:
+    """A server in this process. It runs in background threads until it is closed, or until the
+    program ends.
+
+    It listens on ``address``. Port 0 selects a free port. Connections are neither authenticated nor
+    encrypted, so use an address that only trusted machines can reach.
+
+    ``store`` is the type of the store that holds the values, ``'local'`` or ``'device'``.
+    ``checkpoints`` is the folder for :meth:`KVStore.checkpoint_on_servers
+    <mxkv.kvstore.KVStore.checkpoint_on_servers>`. ``lease`` is the number of seconds that a silent
+    member stays live, 10 by default.
+
+    ``updater`` runs for the pushes of all workers, as in :meth:`KVStore.set_updater
+    <mxkv.kvstore.KVStore.set_updater>`. Its keys are strings, unless the program uses integers as
+    keys of the attribute ``store``. A worker in this process gets the updater's exception itself.
+    Workers in other processes get an :class:`~mxkv.errors.UpdaterError` with its text.
+
+    ``on_command(head, body)`` runs for each command of ``_send_command_to_servers``. Threads of the
+    library call both functions, and the server keeps both alive until it is closed.
+
+    >>> import mxkv as mx
+    >>> def update(key, pushed, stored):
+    ...     stored -= pushed / 2
+    >>> with KVStoreServer('127.0.0.1:0', updater=update) as server:
+    ...     kv = mx.kv.create('dist_async', servers=server.address)
+    ...     kv.init('w', mx.nd.ones(2))
+    ...     kv.push('w', mx.nd.ones(2))
+    ...     print(server.store.pull('w').tolist())
+    [0.5, 0.5]
+    """
+
+    #: The address that the server listens on, as ``'HOST:PORT'``.
+    address: str
+    #: The store that holds the values. It remains usable after the server is closed.
+    store: KVStore
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:9191",
+        *,
+        store: str = "local",
+        checkpoints: str | os.PathLike[str] | None = None,
+        lease: float | None = None,
+        updater: Callable[[Key, NDArray, NDArray], object] | None = None,
+        on_command: Callable[[int, str], object] | None = None,
+    ) -> None:
+        options = _options.of_server(address, store, checkpoints, lease)
+        for name, function in (("updater", updater), ("on_command", on_command)):
+            if function is not None:
+                _options.check_function(name, function)
+        self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._native = _native.Server(options)
+        _open_servers.add(self)
+        self.address = self._native.address
+        self.store = KVStore._of_server(self._native)
+        if updater is not None:
+            self.store.set_updater(updater)
+        if on_command is not None:
+            self._native.on_command(on_command)
+
+    def members(self) -> list[Member]:
+        """Returns the live members: workers, then readers, each in the order of their ranks.
+
+        >>> with KVStoreServer('127.0.0.1:0') as server:
+        ...     server.members()
+        []
+        """
+        return self._native.members()
+
+    def run(self) -> None:
+        """Waits for SIGTERM, SIGINT or :meth:`close` in another thread, and closes the server.
+
+        Needs the main thread. A second signal ends the process at once.
+        """
+        with signals_to(self._ends):
+            wait_for(self._ends)
+            self.close()
+
+    def close(self) -> None:
+        """Rejects further calls, completes those that run, and stops the server. Waits for the
+        calls for at most a minute. Does nothing when called again or in a forked child.
+
+        An updater or command handler of the server cannot call it, because it would wait for
+        itself.
+        """
+        self._native.close()
+        self._ends.put(None)
+
+    def __enter__(self) -> KVStoreServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._native._is_closed:
+            return "<KVStoreServer, closed>"
+        return f"<KVStoreServer {self.address}>"
+
+
+@contextlib.contextmanager
+def signals_to(ends: queue.SimpleQueue[None]) -> Iterator[None]:
+    """Puts an item into the queue at SIGTERM or SIGINT. A second signal ends the process at once.
+
+    Needs the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        text = "a server can wait for signals in the main thread only: Python handles them there"
+        raise UnsupportedError(text)
+
+    # A handler may interrupt the wait for the queue. Of Python's primitives, only `SimpleQueue`
+    # permits that its other side is called then.
+    def end(_number: int, _frame: Any) -> None:
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        ends.put(None)
+
+    earlier = [(number, signal.signal(number, end)) for number in _SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in earlier:
+            # `None` is a handler that was not set by Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def wait_for(ends: queue.SimpleQueue[None]) -> None:
+    """Waits until the queue has an item."""
+    while True:
+        # A signal that arrives just before the wait does not interrupt it, and its handler runs
+        # when the wait ends.
+        with contextlib.suppress(queue.Empty):
+            return ends.get(timeout=_PERIOD)
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in list(_open_servers):
+        server.close()
+
+
+def _init_kvstore_server_module() -> None:
+    """Runs the server or the scheduler of a job until the job ends, and then ends the process. Does
+    nothing in other processes. The name is MXNet's.
+    """
+    if os.environ.get("DMLC_ROLE") not in ("server", "scheduler"):
+        return
+    if threading.current_thread() is threading.main_thread():
+        # Python's handler of Ctrl-C would run only after the job.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _native.serve_job()
+    sys.exit()

@@ -1,0 +1,37 @@
+//! The members of a group, as Python objects.
+
+use kvstore::GroupMember;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyList;
+
+use crate::interpreter::{finalization, lists};
+
+/// Returns a list of `Member`s.
+pub(crate) fn to_python<'py>(
+    py: Python<'py>,
+    members: &[GroupMember],
+) -> PyResult<Bound<'py, PyList>> {
+    static MEMBER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let class = MEMBER.import(py, "mxkv.kvstore", "Member")?;
+    let members = members.iter().map(|member| {
+        finalization::call(class, (&member.name, member.rank, member.is_reader), None)
+    });
+    lists::try_new(py, members)
+}
+
+/// Returns a callback that calls a Python function with the live members. An exception of the
+/// function is reported by `sys.unraisablehook`.
+pub(crate) fn caller(function: Py<PyAny>) -> impl Fn(&[GroupMember]) + Send + 'static {
+    move |members| {
+        // The interpreter does not wait for the thread of the callback, and may have ended.
+        let _ = Python::try_attach(|py| {
+            let function = function.bind(py);
+            let called = to_python(py, members)
+                .and_then(|members| finalization::call(function, (members,), None));
+            if let Err(error) = called {
+                finalization::write_unraisable(error, function);
+            }
+        });
+    }
+}

@@ -1,0 +1,393 @@
+"""Servers, and stores on them."""
+
+import gc
+import os
+import queue
+import sys
+import threading
+import time
+import weakref
+
+import children
+import numpy
+import pytest
+
+import mxkv as mx
+from mxkv.kvstore_server import KVStoreServer
+
+#: Far longer than any wait of these tests.
+SECONDS = 60
+
+
+@pytest.fixture
+def server():
+    with KVStoreServer("127.0.0.1:0") as server:
+        yield server
+
+
+def connect(server, **options):
+    return mx.kv.create("dist_async", servers=server.address, timeout=SECONDS, **options)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"timeout": -1}, ValueError, "option `timeout`: expected a number of seconds above 0"),
+        ({"timeout": "5"}, TypeError, "timeout: expected a number of seconds, found '5'"),
+        ({"staleness": -1}, ValueError, "staleness: expected 0 to"),
+        ({"staleness": 0.5}, TypeError, "staleness: expected a whole number, found 0.5"),
+        ({"reader": 1}, TypeError, "reader: expected True or False, found 1"),
+        ({"connections": 0}, ValueError, "option `connections`: expected a whole number above 0"),
+        ({"connections": True}, TypeError, "connections: expected a whole number, found True"),
+        ({"divide_above": "1"}, TypeError, "divide_above: expected a whole number, found '1'"),
+        ({"member": 3}, TypeError, "member: expected a string, found 3"),
+        ({"servers": 9191}, TypeError, "servers: expected addresses HOST:PORT, found 9191"),
+        ({"servers": []}, ValueError, "option `servers`: expected HOST:PORT"),
+        ({"servers": ["a:1", 2]}, TypeError, r"servers\[1\]: expected a string, found 2"),
+        ({"stalenes": 1}, TypeError, "`stalenes`: did you mean `staleness`"),
+        ({"x": 1}, TypeError, "unknown option `x`: Expected one of servers, member, "),
+    ],
+)
+def test_wrong_options_of_a_store(options, kind, text):
+    for create in (mx.kv.create, mx.kv.KVStore):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=text) as raised:
+            create("dist_async", **{"servers": "127.0.0.1:1", **options})
+        assert isinstance(raised.value, kind)
+
+
+@pytest.mark.parametrize("name", ["local", "device", "dist_sync", "teststore"])
+def test_other_stores_have_no_options(name):
+    text = f"unknown option `staleness`: stores of type `{name}` have no options"
+    with pytest.raises(mx.errors.InvalidArgumentError, match=text):
+        mx.kv.create(name, staleness=1)
+    assert mx.kv.create("teststore", staleness=None).rank == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"address": 9191}, TypeError, "address: expected a string, found 9191"),
+        ({"store": None}, TypeError, "store: expected a string, found None"),
+        ({"store": "p3"}, ValueError, "store type `p3` on a server: expected one of local, "),
+        ({"checkpoints": b"x"}, TypeError, "checkpoints: expected a path, found b'x'"),
+        ({"lease": "1"}, TypeError, "lease: expected a number of seconds, found '1'"),
+        ({"lease": 0}, ValueError, "option `lease`: expected a number of seconds above 0"),
+        ({"updater": 1}, TypeError, "updater: expected a function, found 1"),
+        ({"on_command": 1}, TypeError, "on_command: expected a function, found 1"),
+    ],
+)
+def test_wrong_options_of_a_server(options, kind, text):
+    with pytest.raises(mx.errors.InvalidArgumentError, match=text) as raised:
+        KVStoreServer(**{"address": "127.0.0.1:0", **options})
+    assert isinstance(raised.value, kind)
+
+
+def test_all_options_of_a_store(server):
+    options = {"member": "a", "staleness": numpy.int64(3), "reader": True, "connections": 2}
+    kv = mx.kv.create(
+        "dist_async", servers=[server.address], timeout=30, divide_above=1 << 20, **options
+    )
+    assert kv.members() == server.members() == [mx.kv.Member("a", 0, True)]
+    assert repr(kv) == "<KVStore dist_async>"
+
+
+# Values and members.
+
+
+def test_two_stores_share_the_values_of_a_server(server):
+    first, second = connect(server), connect(server)
+    first.init("w", mx.nd.zeros(2))
+    first.push("w", [mx.nd.ones(2), mx.nd.ones(2)])
+    assert second.pull("w").tolist() == server.store.pull("w").tolist() == [2.0, 2.0]
+    server.store.push("w", mx.nd.ones(2) * 5)
+    assert first.pull("w").tolist() == [5.0, 5.0]
+    assert (first.rank, second.rank, second.num_workers) == (0, 1, 2)
+    assert (first.version("w"), server.store.version("w")) == (2, 2)
+    with pytest.raises(KeyError):
+        first.version("missing")
+
+
+def test_several_servers_divide_a_value(server):
+    with KVStoreServer("127.0.0.1:0") as other:
+        servers = [server.address, other.address]
+        kv = mx.kv.create("dist_async", servers=servers, divide_above=8)
+        kv.init("w", mx.nd.arange(6).reshape(3, 2))
+        assert kv.pull("w").tolist() == [[0, 1], [2, 3], [4, 5]]
+        assert server.store.keys() == other.store.keys() == ["w"]
+        kv.close()
+
+
+def test_members_come_and_leave(server):
+    first = connect(server, member="a")
+    changes = queue.SimpleQueue()
+    first.on_member(changes.put)
+    second = connect(server, member="b", reader=True)
+    both = [mx.kv.Member("a", 0, False), mx.kv.Member("b", 0, True)]
+    assert changes.get(timeout=SECONDS) == both == first.members()
+    second.leave()
+    assert changes.get(timeout=SECONDS) == both[:1]
+    with pytest.raises(mx.errors.ClosedError):
+        second.pull("w")
+    assert repr(second) == "<KVStore dist_async>"
+    with pytest.raises(TypeError, match="function: expected a function"):
+        first.on_member(None)
+    for call in (mx.kv.create().members, mx.kv.create().leave):
+        with pytest.raises(mx.errors.UnsupportedError, match="no process joins or leaves"):
+            call()
+
+
+def test_a_failing_function_for_members_is_reported_and_called_again(server, monkeypatch):
+    reported = queue.SimpleQueue()
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reported.put(report.exc_value))
+    kv = connect(server)
+    errors = []
+
+    def failing(members):
+        errors.append(ValueError(len(members)))
+        raise errors[-1]
+
+    kv.on_member(failing)
+    connect(server).close()
+    assert [reported.get(timeout=SECONDS) for _ in range(2)] == errors
+
+
+def test_a_store_that_is_not_closed_leaves(server):
+    kv = connect(server)
+    assert len(server.members()) == 1
+    del kv
+    wait_until(lambda: not server.members())
+
+
+def test_a_loaded_snapshot_outlives_its_server():
+    with KVStoreServer("127.0.0.1:0") as server:
+        kv = connect(server)
+        kv.init("w", mx.nd.ones(2))
+        loaded = kv.snapshot().load()
+        kv.push("w", mx.nd.zeros(2))
+        kv.close()
+    assert loaded.get("w").tolist() == [1.0, 1.0]
+    assert loaded.load().is_identical(loaded)
+
+
+def test_checkpoints_on_servers(tmp_path):
+    with KVStoreServer("127.0.0.1:0", checkpoints=tmp_path) as server, connect(server) as kv:
+        kv.init("w", mx.nd.ones(2))
+        kv.checkpoint_on_servers("model")
+        kv.push("w", mx.nd.zeros(2))
+        kv.restore(tmp_path / "model")
+        assert kv.pull("w").tolist() == [1.0, 1.0]
+    with pytest.raises(mx.errors.UnsupportedError, match="the store has no servers"):
+        mx.kv.create().checkpoint_on_servers("model")
+
+
+# Updaters and commands.
+
+
+def test_the_error_of_an_updater_in_this_process_is_the_same_object(server):
+    error = ValueError("message")
+
+    def failing(key, pushed, stored):
+        raise error
+
+    server.store.set_updater(failing)
+    kv = connect(server)
+    kv.init("w", mx.nd.ones(2))
+    with pytest.raises(ValueError) as raised:
+        kv.push("w", mx.nd.ones(2))
+    assert raised.value is error
+    assert kv.pull("w").tolist() == [1.0, 1.0]
+
+
+def test_the_staleness_of_a_push():
+    found = []
+
+    def update(key, pushed, stored):
+        found.append(mx.kv.push_staleness(key))
+
+    with KVStoreServer("127.0.0.1:0", updater=update) as server:
+        slow, fast = connect(server), connect(server)
+        slow.init("w", mx.nd.ones(2))
+        for kv in (slow, fast):
+            kv.pull("w")
+        for _ in range(3):
+            fast.push("w", mx.nd.ones(2))
+            fast.pull("w")
+        slow.push("w", mx.nd.ones(2))
+        assert found == [0, 0, 0, 3]
+        server.store.push("w", mx.nd.ones(2))
+        assert found[4:] == [None]
+    assert mx.kv.push_staleness("w") is None
+    with pytest.raises(TypeError):
+        mx.kv.push_staleness(1.5)
+
+
+def test_commands():
+    received = []
+
+    def on_command(head, body):
+        if head < 0:
+            raise ValueError(body)
+        received.append((head, body))
+
+    with KVStoreServer("127.0.0.1:0", on_command=on_command) as server:
+        kv = connect(server)
+        kv._send_command_to_servers(7, "faster ü")
+        assert received == [(7, "faster ü")]
+        with pytest.raises(mx.errors.BackendError, match="command -1: ValueError: too fast"):
+            kv._send_command_to_servers(-1, "too fast")
+
+
+def test_a_server_is_not_closed_by_its_own_functions():
+    def close(*_):
+        server.close()
+
+    with KVStoreServer("127.0.0.1:0", updater=close, on_command=close) as server:
+        kv = connect(server)
+        kv.init("w", mx.nd.ones(2))
+        with pytest.raises(ValueError, match="`close` cannot be called from an updater"):
+            kv.push("w", mx.nd.ones(2))
+        with pytest.raises(mx.errors.BackendError, match="`close` cannot be called from a handler"):
+            kv._send_command_to_servers(0, "")
+        assert kv.pull("w").tolist() == [1.0, 1.0]
+
+
+# The end of servers.
+
+
+def test_a_closed_server():
+    server = KVStoreServer("127.0.0.1:0")
+    kv = connect(server)
+    kv.init("w", mx.nd.ones(2))
+    assert repr(server) == f"<KVStoreServer {server.address}>"
+    server.close()
+    server.close()
+    assert repr(server) == "<KVStoreServer, closed>"
+    with pytest.raises(mx.errors.ClosedError, match="the server is closed"):
+        server.members()
+    assert server.store.pull("w").tolist() == [1.0, 1.0]
+    with KVStoreServer(server.address) as another:
+        assert another.store.keys() == []
+
+
+def test_a_port_in_use(server):
+    text = f"cannot listen on {server.address}: Address already in use"
+    with pytest.raises(mx.errors.BackendError, match=text):
+        KVStoreServer(server.address)
+
+
+def test_close_in_another_thread_ends_run():
+    server = KVStoreServer("127.0.0.1:0")
+    threading.Timer(0.1, server.close).start()
+    server.run()
+    assert repr(server) == "<KVStoreServer, closed>"
+
+
+def test_run_needs_the_main_thread(server):
+    errors = []
+
+    def run():
+        try:
+            server.run()
+        except mx.errors.UnsupportedError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert "in the main thread only" in errors[0]
+
+
+def test_a_collected_server_ends_while_its_updater_runs():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def update(key, pushed, stored):
+        begun.set()
+        assert go_on.wait(SECONDS)
+        stored += pushed
+
+    server = KVStoreServer("127.0.0.1:0", updater=update)
+    kv = connect(server)
+    kv.init("w", mx.nd.ones(2))
+    pushing = threading.Thread(target=kv.push, args=("w", mx.nd.ones(2)))
+    pushing.start()
+    assert begun.wait(SECONDS)
+    store, is_alive = server.store, weakref.ref(server)
+    del server
+    gc.collect()
+    assert is_alive() is None
+    go_on.set()
+    pushing.join(SECONDS)
+    assert not pushing.is_alive()
+    assert store.pull("w").tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "del server",
+        "kv.close()",
+        "server.close()",
+        "threading.Thread(target=push_for_ever, daemon=True).start(); begun.wait()",
+        "sys.exit()",
+    ],
+)
+def test_a_program_ends_with_an_open_server(end):
+    program = f"""
+import sys, threading
+import mxkv as mx
+begun = threading.Event()
+def update(key, pushed, stored):
+    begun.set()
+    stored += pushed
+def push_for_ever():
+    while True:
+        kv.push("w", mx.nd.ones(2))
+server = mx.kvstore_server.KVStoreServer("127.0.0.1:0", updater=update)
+kv = mx.kv.create("dist_async", servers=server.address)
+kv.on_member(lambda members: None)
+kv.init("w", mx.nd.ones(2))
+kv.push("w", mx.nd.ones(2))
+begun.clear()
+{end}
+"""
+    start = time.monotonic()
+    done = children.run(program, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    if "daemon" not in end:
+        assert done.stderr == ""
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_neither_uses_nor_ends_the_server():
+    program = """
+    import os
+    import mxkv as mx
+    server = mx.kvstore_server.KVStoreServer("127.0.0.1:0")
+    server.store.init("w", mx.nd.ones(2))
+    child = os.fork()
+    if child == 0:
+        for call in (server.members, server.store.keys):
+            try:
+                call()
+            except mx.errors.UnsupportedError:
+                continue
+            os._exit(1)
+        server.close()
+        raise SystemExit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    kv = mx.kv.create("dist_async", servers=server.address)
+    print(kv.pull("w").tolist())
+    """
+    assert children.output(program, SECONDS) == "[1.0, 1.0]\n"
