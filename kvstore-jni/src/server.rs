@@ -128,6 +128,25 @@ fn launch(
     Ok(SERVERS.insert(server)?)
 }
 
+native!(fn join(
+    name: JString, variables: JString[], values: JString[], options: JString[], settings: JString[]
+) -> jlong);
+/// Joins the job that environment variables describe as a worker. Returns the handle of the store.
+fn join(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    name: JString<'_>,
+    variables: Strings<'_>,
+    values: Strings<'_>,
+    options: Strings<'_>,
+    settings: Strings<'_>,
+) -> Result<jlong> {
+    let name = convert::string(env, &name, "name")?;
+    let options = convert::named_strings(env, &options, &settings)?;
+    let job = launched(env, &variables, &values)?;
+    Ok(STORES.insert(job.connect(&name, &convert::pairs(&options))?)?)
+}
+
 native!(fn wait_for_job(server: jlong, variables: JString[], values: JString[]));
 fn wait_for_job(
     env: &mut Env<'_>,

@@ -13,12 +13,20 @@ use kvstore_core::BoxError;
 static MEMBERS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 /// The errors that no member has taken, the oldest first.
-static ERRORS: Mutex<VecDeque<(u64, BoxError)>> = Mutex::new(VecDeque::new());
+static ERRORS: Mutex<VecDeque<KeptError>> = Mutex::new(VecDeque::new());
 
 /// The most errors to keep. A member that has stopped waiting does not take its error.
 const MOST_ERRORS: usize = 64;
 
-/// A member of this process, until this is dropped.
+/// An error for a member.
+struct KeptError {
+    number: u64,
+    /// The process of the member in the protocol.
+    process: u64,
+    error: BoxError,
+}
+
+/// A member of this process, until this is dropped. Then its errors are dropped, too.
 #[derive(Debug)]
 pub(crate) struct LocalMember(u64);
 
@@ -37,15 +45,23 @@ impl LocalMember {
 impl Drop for LocalMember {
     fn drop(&mut self) {
         MEMBERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        let own: VecDeque<KeptError> = {
+            let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
+            let (own, others) = errors.drain(..).partition(|kept| kept.process == self.0);
+            *errors = others;
+            own
+        };
+        // Without the lock, because it may run code of the program.
+        drop(own);
     }
 }
 
 /// Keeps an error for a member of this process. Returns its number, which is not 0.
-pub(crate) fn keep_error(error: BoxError) -> u64 {
+pub(crate) fn keep_error(process: u64, error: BoxError) -> u64 {
     // Random, so that a number of another process finds nothing here.
     let number = RandomState::new().build_hasher().finish().max(1);
     let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
-    errors.push_back((number, error));
+    errors.push_back(KeptError { number, process, error });
     let oldest = if errors.len() > MOST_ERRORS { errors.pop_front() } else { None };
     drop(errors);
     // Without the lock, because it may run code of the program.
@@ -56,8 +72,8 @@ pub(crate) fn keep_error(error: BoxError) -> u64 {
 /// Returns the error with this number, once.
 pub(crate) fn take_error(number: u64) -> Option<BoxError> {
     let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = errors.iter().position(|(known, _)| *known == number)?;
-    errors.remove(place).map(|(_, error)| error)
+    let place = errors.iter().position(|kept| kept.number == number)?;
+    errors.remove(place).map(|kept| kept.error)
 }
 
 #[cfg(test)]
@@ -65,16 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_newest_errors_are_kept() {
-        let numbers: Vec<u64> =
-            (0..=MOST_ERRORS).map(|number| keep_error(number.to_string().into())).collect();
-        let taken = |number: u64| take_error(number).map(|error| error.to_string());
-        assert_eq!(taken(numbers[0]), None);
-        assert_eq!(taken(numbers[MOST_ERRORS]), Some(MOST_ERRORS.to_string()));
-        assert_eq!(taken(numbers[MOST_ERRORS]), None);
-        for number in numbers {
-            drop(take_error(number));
-        }
+    fn errors_are_kept_until_their_member_is_dropped() {
+        let member = LocalMember::new(u64::MAX - 1);
+        let number = keep_error(u64::MAX - 1, "taken".into());
+        let left = keep_error(u64::MAX - 1, "left".into());
+        assert_eq!(take_error(number).map(|error| error.to_string()).as_deref(), Some("taken"));
+        assert!(take_error(number).is_none());
+        drop(member);
+        assert!(take_error(left).is_none());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn create(name: &str) -> Result<Store> {
     create_with(name, &[])
 }
 
-/// Returns an empty store of the kind with this name, with options by name. Only stores on servers
+/// Returns a store of the kind with this name, with options by name. Only stores on servers
 /// have options.
 ///
 /// | option | default | meaning |
@@ -52,8 +52,7 @@ pub fn create(name: &str) -> Result<Store> {
 /// [`NetStoreOptions::name`]: crate::NetStoreOptions::name
 ///
 /// # Errors
-/// - [`Error::InvalidArgument`] if the kind has no option with one of the names, or a value is not
-///   one.
+/// - [`Error::InvalidArgument`] if the kind has no such option, or a value is not valid.
 /// - The errors of [`create`].
 pub fn create_with(name: &str, options: &[(&str, &str)]) -> Result<Store> {
     let lower = name.to_lowercase();

@@ -18,7 +18,14 @@ pub(crate) const NAMES: [&str; 4] = DistStore::NAMES;
 /// Returns a store over the transport of this job, or `None` for other names.
 pub(crate) fn create(name: &str) -> Option<Result<Store>> {
     let is_known = NAMES.contains(&name);
-    is_known.then(|| create_on(name, &group()?))
+    is_known.then(|| {
+        let store = create_on(name, &group()?)?;
+        #[cfg(feature = "net")]
+        if let Some(job) = crate::net::LaunchedJob::of_environment()? {
+            job.check_processes(name, store.num_workers()?)?;
+        }
+        Ok(store)
+    })
 }
 
 /// Returns an empty store that the processes of `group` share, over a transport of the caller's

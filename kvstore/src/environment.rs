@@ -7,7 +7,7 @@ use kvstore_core::{Error, Result};
 /// The environment variable with the deadline of a call, in seconds.
 const TIMEOUT: &str = "KVSTORE_DIST_TIMEOUT";
 
-/// Returns an environment variable. An empty one counts as not set.
+/// Returns an environment variable. Returns `None` if it is empty, as if it were not set.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }

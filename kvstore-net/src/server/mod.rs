@@ -251,6 +251,12 @@ impl Server {
         members_of(&self.group.members().0.members)
     }
 
+    /// Returns whether the server has members: live ones, or such that died less than a lease ago
+    /// and may come back.
+    pub fn has_members(&self) -> bool {
+        !self.group.remembered().is_empty()
+    }
+
     /// Returns the number of calls that change the store or wait at a barrier at the moment.
     pub fn num_running_calls(&self) -> usize {
         self.group.num_running()

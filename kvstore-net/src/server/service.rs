@@ -377,11 +377,12 @@ impl Service {
     /// Returns the answer for an error. Keeps the error of an updater for a caller in this process.
     fn failed_call(&self, caller: &Caller, error: Error) -> Answer {
         let mut answer = failed(&error);
-        let is_here = || self.group.process_of(caller).is_some_and(LocalMember::exists);
+        let process =
+            || self.group.process_of(caller).filter(|process| LocalMember::exists(*process));
         if let (Error::Updater { source, .. }, Some(failure)) = (error, &mut answer.reply.failure)
-            && is_here()
+            && let Some(process) = process()
         {
-            failure.error_object = keep_error(source);
+            failure.error_object = keep_error(process, source);
         }
         answer
     }

@@ -1,33 +1,34 @@
 //! Jobs that MXNet's launchers start: environment variables name the role of each process.
 //!
-//! The scheduler of a job is a server whose store has a key for each server of the job. Workers
-//! read the servers from it, and it counts the workers that have joined.
+//! The scheduler of a job is a server. The servers of the job are its members, with their addresses
+//! as names, and its store has a key for each worker that has joined.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use kvstore_core::{DType, Device, Error, Key, NDArray, OnExisting, Result};
+use kvstore_core::{DType, Device, Error, NDArray, OnExisting, Result};
 use kvstore_net::{NetStoreOptions, Server};
 
 use super::connect;
-use super::options::of_server;
+use super::options::{find, of_server};
 use crate::arrays::ones;
 use crate::environment::{timeout, variable};
 use crate::runtime::backends;
 use crate::store::Store;
 
-/// The start of the keys that name the servers.
+/// The start of the name of a server, before its address.
 const SERVER: &str = "server ";
 
-/// The key whose pushes count the workers that have joined.
-const WORKERS: &str = "workers";
+/// The start of the key of a worker.
+const WORKER: &str = "worker ";
 
 /// How often a process looks whether the others have joined or left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a worker waits for the other processes by default.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// How long a process waits for the others by default.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The role of a process in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +60,13 @@ impl Role {
 /// | `DMLC_ROLE` | `worker` (the default), `server` or `scheduler` |
 /// | `DMLC_PS_ROOT_URI`, `DMLC_PS_ROOT_PORT` | the address of the scheduler |
 /// | `DMLC_NUM_SERVER`, `DMLC_NUM_WORKER` | the number of servers and of workers |
-/// | `DMLC_NODE_HOST` | the address of this machine, found by itself if absent |
+/// | `DMLC_NODE_HOST` | the address of this machine; by default, that which reaches the scheduler |
+/// | `DMLC_TASK_ID` | identifies a worker, also after a restart |
 ///
 /// In a worker, [`create`](crate::create) with `dist_async` joins the job. It returns when all
 /// servers and workers have joined, as in MXNet. As each worker initialises the keys there, `init`
-/// and `broadcast` keep the values of existing keys. The other processes call
+/// and `broadcast` keep the values of existing keys. The servers end when all workers have left, so
+/// a worker keeps one store until its training ends. The other processes call
 /// [`LaunchedJob::serve`].
 #[derive(Clone, Debug)]
 pub struct LaunchedJob {
@@ -72,6 +75,7 @@ pub struct LaunchedJob {
     num_servers: usize,
     num_workers: usize,
     host: Option<String>,
+    task: Option<String>,
 }
 
 impl LaunchedJob {
@@ -122,7 +126,7 @@ impl LaunchedJob {
         let required = |name: &str| {
             variable(name).ok_or_else(|| {
                 Error::invalid(format!(
-                    "{name}: a job of MXNet's launchers needs it, but it is not set"
+                    "{name} is not set, but a job of MXNet's launchers needs it"
                 ))
             })
         };
@@ -133,11 +137,12 @@ impl LaunchedJob {
                 Error::invalid(format!("{name}: expected a whole number above 0, found `{found}`"))
             })
         };
-        let scheduler =
-            format!("{}:{}", required("DMLC_PS_ROOT_URI")?, required("DMLC_PS_ROOT_PORT")?);
+        let (uri, port) = (required("DMLC_PS_ROOT_URI")?, required("DMLC_PS_ROOT_PORT")?);
+        let is_ipv6 = uri.contains(':') && !uri.starts_with('[');
+        let scheduler = if is_ipv6 { format!("[{uri}]:{port}") } else { format!("{uri}:{port}") };
         let (num_servers, num_workers) = (count("DMLC_NUM_SERVER")?, count("DMLC_NUM_WORKER")?);
-        let host = variable("DMLC_NODE_HOST");
-        Ok(Some(Self { role, scheduler, num_servers, num_workers, host }))
+        let (host, task) = (variable("DMLC_NODE_HOST"), variable("DMLC_TASK_ID"));
+        Ok(Some(Self { role, scheduler, num_servers, num_workers, host, task }))
     }
 
     /// Returns the role of this process.
@@ -145,14 +150,30 @@ impl LaunchedJob {
         self.role
     }
 
-    /// Runs the server or the scheduler of the job, until all workers have joined and left again.
-    /// `prepare` gets the server before workers find it, for example to set an updater; it is not
-    /// called for the scheduler. `options` are those of [`serve`](crate::serve), except `address`.
+    /// Checks that an MPI launcher has started the processes of a `dist_sync` store, because the
+    /// servers of the job are not for it. `found` is the number of its processes.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if this process is a worker.
-    /// - The errors of [`serve`](crate::serve) and `prepare`.
-    /// - [`Error::Timeout`] if the scheduler does not answer.
+    /// - [`Error::InvalidArgument`] if this process is alone, but the job has more workers.
+    #[cfg(feature = "dist")]
+    pub(crate) fn check_processes(&self, name: &str, found: usize) -> Result<()> {
+        let expected = self.num_workers;
+        if found > 1 || expected == 1 {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "store type `{name}`: DMLC_NUM_WORKER is {expected}, but this process is alone: stores \
+             of this type need an MPI launcher (mpirun); for servers, use `dist_async`"
+        )))
+    }
+
+    /// Runs the server or the scheduler of the job, until all workers have joined and left again. A
+    /// worker whose connection is lost may come back within a lease. `prepare` gets the server
+    /// before workers find it, for example to set an updater; it is not called for the scheduler.
+    /// `options` are those of [`serve`](crate::serve), except `address`.
+    ///
+    /// # Errors
+    /// - The errors of [`LaunchedJob::start`], [`LaunchedJob::wait`] and `prepare`.
     pub fn serve(
         &self,
         options: &[(&str, &str)],
@@ -169,16 +190,24 @@ impl LaunchedJob {
     /// not find a server before [`LaunchedJob::wait`].
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if this process is a worker.
+    /// - [`Error::InvalidArgument`] if this process is a worker, or the options have an address.
     /// - The errors of [`serve`](crate::serve).
     pub fn start(&self, options: &[(&str, &str)]) -> Result<Server> {
         let address = match self.role {
             Role::Worker => {
-                return Err(Error::invalid("cannot start a server on a worker (DMLC_ROLE)"));
+                return Err(Error::invalid(
+                    "DMLC_ROLE is `worker`: only servers and schedulers run a server; call \
+                     `create(\"dist_async\")` instead",
+                ));
             }
             Role::Scheduler => self.scheduler.clone(),
             Role::Server => SocketAddr::new(self.own_host()?, 0).to_string(),
         };
+        if let Some(address) = find(options, "address") {
+            return Err(Error::invalid(format!(
+                "option `address`: a server of a job chooses its address, found `{address}`"
+            )));
+        }
         let mut options = Vec::from(options);
         options.push(("address", &address));
         Server::start(backends(), &of_server(&options)?)
@@ -188,67 +217,76 @@ impl LaunchedJob {
     /// have joined and left again.
     ///
     /// # Errors
-    /// - [`Error::Timeout`] if the scheduler does not answer.
+    /// - [`Error::Timeout`] if the scheduler does not answer, or not all workers join in time.
     pub fn wait(&self, server: &Server) -> Result<()> {
-        match self.role {
-            Role::Scheduler => self.schedule(server),
-            Role::Server | Role::Worker => self.serve_until_end(server),
-        }
-    }
-
-    fn schedule(&self, server: &Server) -> Result<()> {
-        let store = Store::from(server);
-        store.init_with(WORKERS, &one()?, OnExisting::Keep)?;
-        while num_joined(&store)? < self.num_workers as u64 || !server.members().is_empty() {
+        let timeout = timeout()?.unwrap_or(TIMEOUT);
+        let scheduler = match self.role {
+            Role::Scheduler => None,
+            Role::Server | Role::Worker => {
+                let name = format!("{SERVER}{}", server.address());
+                Some(self.scheduler(timeout, Some(name))?)
+            }
+        };
+        let own = Store::from(server);
+        self.wait_for_workers(scheduler.as_ref().unwrap_or(&own), timeout)?;
+        // From now on, the job does not need the scheduler.
+        while server.has_members() {
             pause();
         }
-        server.shut_down();
-        Ok(())
-    }
-
-    fn serve_until_end(&self, server: &Server) -> Result<()> {
-        let address = server.address();
-        let scheduler = self.scheduler()?;
-        scheduler.init_with(&format!("{SERVER}{address}"), &one()?, OnExisting::Keep)?;
-        while num_joined(&scheduler)? < self.num_workers as u64 || !server.members().is_empty() {
-            pause();
-        }
-        scheduler.leave()?;
+        drop(scheduler);
         server.shut_down();
         Ok(())
     }
 
     /// Joins the job as a worker: finds the servers, gets a store from `connect`, and waits until
     /// all workers have one.
-    pub(super) fn join(&self, connect: impl FnOnce(Vec<String>) -> Result<Store>) -> Result<Store> {
-        /// Whether this process counts as joined. It may create several stores.
-        static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+    pub(super) fn join(
+        &self,
+        timeout: Duration,
+        connect: impl FnOnce(Vec<String>) -> Result<Store>,
+    ) -> Result<Store> {
         if self.role != Role::Worker {
-            return Err(Error::invalid("a store of a job needs a worker (DMLC_ROLE)"));
+            let role = self.role.name();
+            return Err(Error::invalid(format!(
+                "DMLC_ROLE is `{role}`: only workers create stores of the job"
+            )));
         }
-        let scheduler = self.scheduler()?;
+        let scheduler = self.scheduler(timeout, None)?;
         let start = Instant::now();
         let servers = loop {
             let servers = servers_in(&scheduler)?;
             if servers.len() >= self.num_servers {
                 break servers;
             }
-            self.wait_since(start, || (servers.len(), self.num_servers, "servers"))?;
+            self.wait_since(start, timeout, (servers.len(), self.num_servers, "servers"))?;
         };
         let store = connect(servers)?;
-        if !HAS_JOINED.swap(true, Ordering::Relaxed) {
-            scheduler.init_with(WORKERS, &one()?, OnExisting::Keep)?;
-            scheduler.push(WORKERS, &one()?)?;
-        }
-        loop {
-            let joined = usize::try_from(num_joined(&scheduler)?).unwrap_or(usize::MAX);
-            if joined >= self.num_workers {
-                break;
-            }
-            self.wait_since(start, || (joined, self.num_workers, "workers"))?;
-        }
-        scheduler.leave()?;
+        scheduler.init_with(&self.worker_key(), &one()?, OnExisting::Keep)?;
+        self.wait_for_workers(&scheduler, timeout)?;
         Ok(store)
+    }
+
+    /// Returns the key of this worker in the store of the scheduler.
+    fn worker_key(&self) -> String {
+        static PROCESS: OnceLock<u64> = OnceLock::new();
+        let process = || PROCESS.get_or_init(|| RandomState::new().build_hasher().finish());
+        match &self.task {
+            Some(task) => format!("{WORKER}{task}"),
+            None => format!("{WORKER}{:016x}", process()),
+        }
+    }
+
+    /// Waits until all workers have joined.
+    fn wait_for_workers(&self, scheduler: &Store, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let keys = scheduler.keys()?;
+            let joined = keys.iter().filter(|key| key.as_str().starts_with(WORKER)).count();
+            if joined >= self.num_workers {
+                return Ok(());
+            }
+            self.wait_since(start, timeout, (joined, self.num_workers, "workers"))?;
+        }
     }
 
     /// Waits a moment for other processes.
@@ -258,10 +296,10 @@ impl LaunchedJob {
     fn wait_since(
         &self,
         start: Instant,
-        state: impl FnOnce() -> (usize, usize, &'static str),
+        timeout: Duration,
+        (found, expected, what): (usize, usize, &str),
     ) -> Result<()> {
-        if start.elapsed() > timeout()?.unwrap_or(TIMEOUT) {
-            let (found, expected, what) = state();
+        if start.elapsed() > timeout {
             return Err(Error::Timeout(format!(
                 "the job of scheduler `{}`: expected {expected} {what}, found {found}",
                 self.scheduler
@@ -272,11 +310,9 @@ impl LaunchedJob {
     }
 
     /// Returns the store of the scheduler.
-    fn scheduler(&self) -> Result<Store> {
-        let options = NetStoreOptions::new(&self.scheduler);
-        let store = connect(&timeout()?.into_iter().fold(options, NetStoreOptions::timeout))?;
-        store.set_barrier_before_exit(false)?;
-        Ok(store)
+    fn scheduler(&self, timeout: Duration, name: Option<String>) -> Result<Store> {
+        let options = NetStoreOptions::new(&self.scheduler).timeout(timeout);
+        connect(&name.into_iter().fold(options, NetStoreOptions::name))
     }
 
     /// Returns the address of this machine in the network of the scheduler.
@@ -285,15 +321,19 @@ impl LaunchedJob {
             operation: format!("cannot find the address of this machine for `{}`", self.scheduler),
             source: error.into(),
         };
+        let mut found = self.scheduler.to_socket_addrs().map_err(failed)?;
+        let missing = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+        let scheduler = found.next().ok_or_else(missing).map_err(failed)?;
         if let Some(host) = &self.host {
             let mut found = (&**host, 0).to_socket_addrs().map_err(failed)?;
             let found = found.next().map(|address| address.ip());
             let text = || format!("DMLC_NODE_HOST: expected an address, found `{host}`");
-            return found.ok_or_else(|| Error::invalid(text()));
+            let host = found.ok_or_else(|| Error::invalid(text()))?;
+            // Many machines resolve their own name to a loopback address.
+            if !host.is_loopback() || scheduler.ip().is_loopback() {
+                return Ok(host);
+            }
         }
-        let mut found = self.scheduler.to_socket_addrs().map_err(failed)?;
-        let missing = || std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
-        let scheduler = found.next().ok_or_else(missing).map_err(failed)?;
         let any = match scheduler {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -305,19 +345,11 @@ impl LaunchedJob {
     }
 }
 
-/// Returns the addresses of the servers, in the order in which they have joined.
+/// Returns the addresses of the live servers, in the order in which they have joined.
 fn servers_in(scheduler: &Store) -> Result<Vec<String>> {
-    let keys = scheduler.keys()?;
-    let servers = keys.iter().filter_map(|key| key.as_str().strip_prefix(SERVER));
+    let members = scheduler.members()?;
+    let servers = members.iter().filter_map(|member| member.name.strip_prefix(SERVER));
     Ok(servers.map(str::to_owned).collect())
-}
-
-/// Returns how many workers have joined.
-fn num_joined(scheduler: &Store) -> Result<u64> {
-    match scheduler.version(&Key::new(WORKERS)?) {
-        Err(Error::KeyNotFound { .. }) => Ok(0),
-        found => found,
-    }
 }
 
 fn one() -> Result<NDArray> {
@@ -336,43 +368,87 @@ mod tests {
 
     use super::*;
 
-    fn job(role: &str, port: u16) -> Result<LaunchedJob> {
+    fn job(role: &str, port: u16) -> LaunchedJob {
+        let (role, task) = role.split_once(' ').unwrap_or((role, ""));
         let job = LaunchedJob::of_variables(|name| {
             let value = match name {
                 "DMLC_ROLE" => role.to_owned(),
                 "DMLC_PS_ROOT_URI" => "127.0.0.1".to_owned(),
                 "DMLC_PS_ROOT_PORT" => port.to_string(),
-                "DMLC_NUM_SERVER" => "2".to_owned(),
-                "DMLC_NUM_WORKER" => "1".to_owned(),
+                "DMLC_NUM_SERVER" | "DMLC_NUM_WORKER" => "2".to_owned(),
+                "DMLC_TASK_ID" => task.to_owned(),
                 _ => return None,
             };
             Some(value)
         });
-        job.map(|job| job.unwrap())
+        job.unwrap().unwrap()
     }
 
     fn free_port() -> u16 {
         TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
     }
 
+    fn join(job: &LaunchedJob) -> Result<Store> {
+        job.join(Duration::from_secs(30), |servers| {
+            assert_eq!(servers.len(), 2);
+            connect(&NetStoreOptions::of_servers(servers))
+        })
+    }
+
     #[test]
     fn a_job_ends_when_its_workers_have_left() {
         let port = free_port();
         let processes: Vec<_> = ["server", "scheduler", "server"]
-            .map(|role| thread::spawn(move || job(role, port).unwrap().serve(&[], |_| Ok(()))))
+            .map(|role| thread::spawn(move || job(role, port).serve(&[], |_| Ok(()))))
             .into();
-        let connect = |servers: Vec<String>| {
-            assert_eq!(servers.len(), 2);
-            super::connect(&NetStoreOptions::of_servers(servers))
-        };
-        let store = job("worker", port).unwrap().join(connect).unwrap();
+        let first = thread::spawn(move || join(&job("worker 0", port)).unwrap());
+        let store = join(&job("worker 1", port)).unwrap();
+        drop(first.join().unwrap());
+        // A worker that starts again does not count twice.
+        drop(join(&job("worker 0", port)).unwrap());
+        for _ in 0..4 {
+            pause();
+        }
+        assert!(processes.iter().all(|process| !process.is_finished()));
         store.init("w", &one().unwrap()).unwrap();
         assert_eq!(store.num_workers().unwrap(), 1);
-        assert!(processes.iter().all(|process| !process.is_finished()));
         drop(store);
         for process in processes {
             process.join().unwrap().unwrap();
         }
+    }
+
+    #[test]
+    fn a_worker_waits_for_the_others_until_its_timeout() {
+        let port = free_port();
+        let scheduler = job("scheduler", port);
+        let server = scheduler.start(&[]).unwrap();
+        let joined = job("worker 0", port).join(Duration::from_millis(300), |_| unreachable!());
+        let text = joined.unwrap_err().to_string();
+        assert!(text.contains("expected 2 servers, found 0"), "{text}");
+        drop(server);
+    }
+
+    #[cfg(feature = "dist")]
+    #[test]
+    fn a_job_of_servers_is_not_one_of_mpi() {
+        let job = job("worker", 9);
+        assert!(job.check_processes("dist_sync", 2).is_ok());
+        let text = job.check_processes("dist_sync", 1).unwrap_err().to_string();
+        assert!(text.contains("use `dist_async`"), "{text}");
+    }
+
+    #[test]
+    fn addresses_may_be_of_version_6() {
+        let job = LaunchedJob::of_variables(|name| {
+            let value = match name {
+                "DMLC_PS_ROOT_URI" => "::1",
+                "DMLC_PS_ROOT_PORT" | "DMLC_NUM_SERVER" | "DMLC_NUM_WORKER" => "1",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        });
+        assert_eq!(job.unwrap().unwrap().scheduler, "[::1]:1");
     }
 
     #[test]
@@ -398,7 +474,9 @@ mod tests {
 
     #[test]
     fn a_worker_cannot_serve() {
-        let error = job("worker", 9).unwrap().serve(&[], |_| Ok(())).unwrap_err();
-        assert!(error.to_string().contains("on a worker"), "{error}");
+        let error = job("worker", 9).serve(&[], |_| Ok(())).unwrap_err();
+        assert!(error.to_string().contains("only servers and schedulers"), "{error}");
+        let error = job("server", 9).start(&[("address", "127.0.0.1:0")]).unwrap_err();
+        assert!(error.to_string().contains("chooses its address"), "{error}");
     }
 }

@@ -24,25 +24,48 @@ pub(crate) const NAMES: [&str; 3] = ["dist_async", "dist_device_async", "dist_as
 /// environment, or those of a job that one of MXNet's launchers has started.
 pub(crate) fn create(name: &str, options: &[(&str, &str)]) -> Option<Result<Store>> {
     NAMES.contains(&name).then(|| {
-        // Before anything waits.
-        let complete = |servers: Vec<String>| {
-            let store = NetStoreOptions::of_servers(servers).kind(name);
-            let store = timeout()?.into_iter().fold(store, NetStoreOptions::timeout);
-            options::set_all(store, options)
-        };
-        complete(Vec::new())?;
+        // Reports wrong options before anything waits.
+        complete(name, options, Vec::new())?;
         if let Some(servers) = listed(options)? {
-            return connect(&complete(servers)?);
+            return connect(&complete(name, options, servers)?);
         }
-        let Some(job) = LaunchedJob::of_environment()? else {
-            return Err(Error::invalid(format!(
+        match LaunchedJob::of_environment()? {
+            Some(job) => job.connect(name, options),
+            None => Err(Error::invalid(format!(
                 "store type `{name}`: expected the servers as HOST:PORT, separated by commas, in \
                  the option `servers` or in the environment variable {SERVERS}"
-            )));
-        };
-        // Each worker of a job initialises the keys, as in MXNet.
-        job.join(|servers| connect(&complete(servers)?)).map(Store::keeping_existing)
+            ))),
+        }
     })
+}
+
+/// Returns the options of a store with these servers.
+fn complete(name: &str, options: &[(&str, &str)], servers: Vec<String>) -> Result<NetStoreOptions> {
+    let store = NetStoreOptions::of_servers(servers).kind(name);
+    options::set_all(timeout()?.into_iter().fold(store, NetStoreOptions::timeout), options)
+}
+
+impl LaunchedJob {
+    /// Joins the job as a worker, as [`create_with`](crate::create_with) does in a process that a
+    /// launcher has started. `name` is one of the names for stores on servers.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if this process is not a worker, no store on servers has the
+    ///   name, or an option is not valid.
+    /// - [`Error::Timeout`] if not all servers and workers join in time.
+    pub fn connect(&self, name: &str, options: &[(&str, &str)]) -> Result<Store> {
+        let lower = name.to_lowercase();
+        if !NAMES.contains(&&*lower) {
+            let known = NAMES.join(", ");
+            return Err(Error::invalid(format!(
+                "store type `{name}` in a job of servers: expected one of {known}"
+            )));
+        }
+        let limit = options::timeout(options)?.or(timeout()?).unwrap_or(launch::TIMEOUT);
+        let joined = self.join(limit, |servers| connect(&complete(&lower, options, servers)?));
+        // Each worker of a job initialises the keys, as in MXNet.
+        joined.map(Store::keeping_existing)
+    }
 }
 
 /// Returns the servers in the options or in the environment.
@@ -100,7 +123,7 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 /// ```
 ///
 /// # Errors
-/// - [`Error::InvalidArgument`] if no option has one of the names, or a value is not one.
+/// - [`Error::InvalidArgument`] if a name is not an option, or a value is not valid.
 /// - The errors of [`Server::start`].
 pub fn serve(options: &[(&str, &str)]) -> Result<Server> {
     Server::start(backends(), &options::of_server(options)?)

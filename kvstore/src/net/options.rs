@@ -26,25 +26,37 @@ pub(super) fn addresses(list: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the value of an option, or `None` if it is not in the list.
 pub(super) fn find<'a>(options: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
-    // The last one counts, as in a map that is filled in this order.
+    // The last one takes effect, as in a map that is filled in this order.
     options.iter().rev().find(|(option, _)| *option == name).map(|(_, value)| *value)
+}
+
+/// Returns how long calls of a store wait, or `None` if the options do not say it.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the value is not a number of seconds.
+pub(super) fn timeout(options: &[(&str, &str)]) -> Result<Option<Duration>> {
+    find(options, "timeout").map(|value| seconds("timeout", value)).transpose()
 }
 
 /// Sets the options of a store, except its servers.
 ///
 /// # Errors
-/// - [`Error::InvalidArgument`] if no option has one of the names, or a value is not one.
+/// - [`Error::InvalidArgument`] if a name is not an option, or a value is not valid.
 pub(super) fn set_all(
     mut store: NetStoreOptions,
     options: &[(&str, &str)],
 ) -> Result<NetStoreOptions> {
+    let mut is_reader = false;
     for (name, value) in options {
         store = match *name {
             "name" => store.name(*value),
             "timeout" => store.timeout(seconds(name, value)?),
             "staleness" => store.staleness(parse(name, value, "a whole number of at least 0")?),
-            "reader" if parse(name, value, "true or false")? => store.reader(),
-            "servers" | "reader" => store,
+            "servers" => store,
+            "reader" => {
+                is_reader = parse(name, value, "true or false")?;
+                store
+            }
             "connections" => {
                 store.connections(parse::<NonZeroUsize>(name, value, "a whole number above 0")?)
             }
@@ -52,13 +64,13 @@ pub(super) fn set_all(
             _ => return Err(unknown(name, &OF_STORE)),
         };
     }
-    Ok(store)
+    Ok(if is_reader { store.reader() } else { store })
 }
 
 /// Returns the options of a server.
 ///
 /// # Errors
-/// - [`Error::InvalidArgument`] if no option has one of the names, or a value is not one.
+/// - [`Error::InvalidArgument`] if a name is not an option, or a value is not valid.
 pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
     let mut server = ServerOptions::new(find(options, "address").unwrap_or(ADDRESS));
     for (name, value) in options {
@@ -122,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_of_an_option_counts() {
+    fn the_last_value_of_an_option_takes_effect() {
         assert_eq!(find(&[("name", "a"), ("name", "b")], "name"), Some("b"));
         assert_eq!(find(&[], "name"), None);
         assert!(addresses(" a:1, ,b:2,").eq(["a:1", "b:2"]));

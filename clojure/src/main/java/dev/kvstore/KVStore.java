@@ -4,6 +4,7 @@ import static dev.kvstore.NativeMemory.retry;
 import static java.util.Objects.requireNonNull;
 
 import java.lang.ref.Reference;
+import java.util.Map;
 import java.util.function.LongConsumer;
 import java.util.function.LongFunction;
 
@@ -62,6 +63,8 @@ public final class KVStore
     private final String type;
     /** Whether an updater is set. Then a failed push may have changed something. */
     volatile boolean hasUpdater;
+    /** Whether the values are on servers, which may have updaters. */
+    final boolean isOnServers;
     /** Whether {@link #close} waits for the other workers. */
     volatile boolean waitsAtExit;
     final PendingCheckpoints checkpoints = new PendingCheckpoints();
@@ -70,7 +73,8 @@ public final class KVStore
         this.handle = NativeHandle.owned(this, created, NativeKVStore::release);
         this.type = NativeKVStore.storeType(created);
         // Processes join and leave an asynchronous store at any time.
-        this.waitsAtExit = type.startsWith("dist") && !type.contains("async");
+        this.isOnServers = type.contains("async");
+        this.waitsAtExit = type.startsWith("dist") && !isOnServers;
     }
 
     /** Returns the store that holds the values of a server, with a native handle. */
@@ -119,9 +123,35 @@ public final class KVStore
      */
     public static KVStore create(String name, NetStoreOptions options) {
         requireNonNull(name, "name");
-        OptionMap settings = options.options();
+        OptionMap settings = requireNonNull(options, "options").options();
         NativeLibrary.load();
-        long created = NativeKVStore.create(name, settings.names(), settings.values());
+        return registered(NativeKVStore.create(name, settings.names(), settings.values()));
+    }
+
+    /**
+     * Joins a job that one of MXNet's launchers has started, as a worker. Returns when all servers
+     * and workers have joined. Keep one store open until the training ends, because the servers end
+     * after all workers have left.
+     *
+     * @param name the type, {@code dist_async}
+     * @param options how this process joins the job
+     * @param environment the environment variables of the job, instead of those of the process
+     * @return a store, whose {@code init} keeps the values of existing keys
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if a variable is missing or not valid,
+     *     or the role is not that of a worker
+     * @throws KVStoreException with {@code TIMEOUT} if not all processes join in time
+     */
+    public static KVStore create(
+            String name, NetStoreOptions options, Map<String, String> environment) {
+        requireNonNull(name, "name");
+        OptionMap settings = requireNonNull(options, "options").options();
+        OptionMap variables = new OptionMap(Map.copyOf(environment));
+        NativeLibrary.load();
+        return registered(NativeServer.join(
+                name, variables.names(), variables.values(), settings.names(), settings.values()));
+    }
+
+    private static KVStore registered(long created) {
         KVStore store = new KVStore(created);
         ResourceScope.register(store);
         return store;

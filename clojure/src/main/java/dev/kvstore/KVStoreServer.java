@@ -5,6 +5,8 @@ import static java.util.Objects.requireNonNull;
 import java.lang.ref.Reference;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 import java.util.function.LongFunction;
 
@@ -22,18 +24,31 @@ import java.util.function.LongFunction;
  * }
  * }</pre>
  *
+ * <p>A server runs until {@link #close}, even if the program does not refer to it. It does not keep
+ * the JVM alive.
+ *
  * <p>Connections are neither authenticated nor encrypted: use loopback addresses and private
  * networks only.
  */
 public final class KVStoreServer implements NativeResource {
+    /** The running servers. They stay reachable, because other processes use them. */
+    private static final Set<KVStoreServer> RUNNING = ConcurrentHashMap.newKeySet();
+
     private final NativeHandle handle;
     private final KVStore store;
     private final String address;
 
     private KVStoreServer(long server) {
         this.handle = NativeHandle.owned(this, server, NativeServer::release);
-        this.address = NativeServer.address(server);
-        this.store = KVStore.ofServer(NativeServer.store(server));
+        try {
+            this.address = NativeServer.address(server);
+            this.store = KVStore.ofServer(NativeServer.store(server));
+        } catch (Throwable failure) {
+            // Otherwise the address would stay in use until a garbage collection.
+            handle.close();
+            throw failure;
+        }
+        RUNNING.add(this);
         ResourceScope.register(this);
     }
 
@@ -47,7 +62,7 @@ public final class KVStoreServer implements NativeResource {
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if an option is not valid
      */
     public static KVStoreServer start(ServerOptions options) {
-        OptionMap settings = options.options();
+        OptionMap settings = requireNonNull(options, "options").options();
         NativeLibrary.load();
         return new KVStoreServer(NativeServer.start(settings.names(), settings.values()));
     }
@@ -76,7 +91,9 @@ public final class KVStoreServer implements NativeResource {
      *     called for a scheduler
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the process is a worker, or a
      *     variable is missing or not valid
-     * @throws KVStoreException with {@code TIMEOUT} if the scheduler does not answer
+     * @throws KVStoreException with {@code BACKEND} if the address cannot be used
+     * @throws KVStoreException with {@code TIMEOUT} if the scheduler does not answer, or not all
+     *     workers join in time
      */
     public static void runLaunched(
             Map<String, String> environment,
@@ -147,6 +164,9 @@ public final class KVStoreServer implements NativeResource {
      * Completes the calls that run, and closes all connections and the store. Waits up to a minute
      * for calls. Closing a closed server does nothing. An updater or a handler of this server must
      * not call this method, because it would wait for itself.
+     *
+     * @throws KVStoreException if a checkpoint of {@link #store} failed and the program has not
+     *     seen the failure
      */
     @Override
     public void close() {
@@ -159,6 +179,7 @@ public final class KVStoreServer implements NativeResource {
                 return null;
             });
         } finally {
+            RUNNING.remove(this);
             handle.close();
             store.close();
         }

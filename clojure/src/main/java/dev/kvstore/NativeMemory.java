@@ -283,7 +283,8 @@ public final class NativeMemory {
             try {
                 return call.run();
             } catch (KVStoreException exception) {
-                if (exception.code() != KVStoreException.Code.OUT_OF_MEMORY) {
+                if (exception.code() != KVStoreException.Code.OUT_OF_MEMORY
+                        || exception.isFromUpdater()) {
                     throw exception;
                 }
                 long live = NativeRuntime.liveBytes();

@@ -29,6 +29,16 @@ final class NativeServer {
     static native long launch(
             String[] variables, String[] values, String[] options, String[] settings);
 
+    /**
+     * Joins the job that the variables describe as a worker. Returns the handle of the store.
+     */
+    static native long join(
+            String name,
+            String[] variables,
+            String[] values,
+            String[] options,
+            String[] settings);
+
     /** Returns when the job has ended. Shuts the server down. */
     static native void waitForJob(long server, String[] variables, String[] values);
 }

@@ -1,5 +1,7 @@
 package dev.kvstore;
 
+import static java.util.Objects.requireNonNull;
+
 import java.time.Duration;
 
 /**
@@ -39,6 +41,9 @@ public final class NetStoreOptions {
      * @return options with the defaults
      */
     public static NetStoreOptions ofServers(String... addresses) {
+        for (String address : addresses) {
+            requireNonNull(address, "addresses");
+        }
         return ofEnvironment().with("servers", String.join(",", addresses));
     }
 
@@ -56,7 +61,7 @@ public final class NetStoreOptions {
     /**
      * Sets how long a call waits for the servers and the other members.
      *
-     * @param timeout the time, by default 300 seconds
+     * @param timeout the time, by default {@code KVSTORE_DIST_TIMEOUT} or 300 seconds
      * @return new options
      */
     public NetStoreOptions timeout(Duration timeout) {

@@ -4,6 +4,7 @@ import static java.util.Objects.requireNonNull;
 
 import java.time.Duration;
 import java.util.LinkedHashMap;
+import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -31,7 +32,8 @@ final class OptionMap {
     /** Returns these options with another value of one, in seconds. */
     OptionMap with(String name, Duration value) {
         requireNonNull(value, name);
-        return with(name, value.getSeconds() + String.format(".%09d", value.getNano()));
+        String fraction = String.format(Locale.ROOT, ".%09d", value.getNano());
+        return with(name, value.getSeconds() + fraction);
     }
 
     String[] names() {

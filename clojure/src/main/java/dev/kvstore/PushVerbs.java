@@ -119,7 +119,8 @@ public sealed interface PushVerbs permits KVStore {
         KVStore store = store();
         LongConsumer push = handle -> NativeKVStore.push(
                 handle, keys, Values.handles(values), priority);
-        return store.hasUpdater ? store.changeOnce(push, values) : store.change(push, values);
+        boolean isOnce = store.hasUpdater || store.isOnServers;
+        return isOnce ? store.changeOnce(push, values) : store.change(push, values);
     }
 
     private KVStore store() {

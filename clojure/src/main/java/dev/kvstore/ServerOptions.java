@@ -1,5 +1,7 @@
 package dev.kvstore;
 
+import static java.util.Objects.requireNonNull;
+
 import java.nio.file.Path;
 import java.time.Duration;
 
@@ -50,7 +52,7 @@ public final class ServerOptions {
      * @return new options
      */
     public ServerOptions checkpoints(Path folder) {
-        return with("checkpoints", folder.toString());
+        return with("checkpoints", requireNonNull(folder, "folder").toString());
     }
 
     /**

@@ -55,16 +55,18 @@ public sealed interface StoreWorkers permits KVStore {
      *
      * @param nodeId the group: 1 selects the scheduler, 2 the servers, 4 the workers; a sum of
      *     these selects several groups
-     * @return 0 in a store of one process
-     * @throws KVStoreException with {@code UNSUPPORTED} if processes share the store, because MPI
-     *     cannot detect dead processes
+     * @return 0 in a store of one process; in a store on servers, the dead workers and the servers
+     *     without a connection
+     * @throws KVStoreException with {@code UNSUPPORTED} in a store over MPI, which cannot detect
+     *     dead processes
      */
     default int numDeadNode(int nodeId) {
         return store().query(handle -> NativeKVStore.numDeadNode(handle, nodeId));
     }
 
     /**
-     * Sends a command to all servers. Does nothing if there are no server processes.
+     * Sends a command to all servers. Does nothing if there are no server processes. If the handler
+     * of a server fails, this throws {@code BACKEND} with the class and the message of the failure.
      *
      * @param head the number of the command
      * @param body the text of the command
@@ -87,9 +89,10 @@ public sealed interface StoreWorkers permits KVStore {
 
     /**
      * Calls a function with the live members each time they change. A thread of the library calls
-     * it, and it may call the store. It replaces an earlier function.
+     * it, and it may call the store. It replaces an earlier function, which may still run once. If
+     * it throws, the thread's handler of uncaught exceptions gets the exception.
      *
-     * @param listener the function
+     * @param listener the function; while it is set, it is kept alive
      * @return this store
      * @throws KVStoreException with {@code UNSUPPORTED} if the processes of the store are fixed
      */

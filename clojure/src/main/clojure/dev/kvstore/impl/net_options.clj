@@ -14,7 +14,8 @@
 (defn- seconds
   "Returns the number of seconds `x` as a Duration."
   ^Duration [x what]
-  (errors/check #(and (number? %) (pos? (double %))) x what "a number of seconds above 0")
+  (errors/check #(and (number? %) (<= 1e-9 (double %) 1e9)) x what
+                "a number of seconds, from 1e-9 to 1e9")
   (Duration/ofNanos (long (* 1e9 (double x)))))
 
 (defn- at-least

@@ -17,6 +17,7 @@
   only."
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.kvstore.settings :as settings]
+            [dev.kvstore.impl.launch :as launch]
             [dev.kvstore.impl.members :as members-data]
             [dev.kvstore.impl.net-options :as net-options]
             [dev.kvstore.impl.options :as options])
@@ -25,12 +26,10 @@
 
 (set! *warn-on-reflection* true)
 
-;; The environment that `init` has set, or nil.
-(defonce ^:private environment (atom nil))
-
 (defn init
-  "Sets the environment of the job that `start` runs: `env-map` is a map of strings to strings.
-  Returns nil. Without it, `start` uses the environment of this process.
+  "Sets the environment of the job that `start` runs, or that `kvstore/create` joins as a worker:
+  `env-map` is a map of strings to strings. Returns nil. Without it, both use the environment of
+  this process.
 
   Throws \"Invalid environment map\" for anything else.
 
@@ -38,7 +37,7 @@
   [env-map]
   (errors/check #(and (map? %) (every? string? (keys %)) (every? string? (vals %)))
                 env-map "environment map" "a map of strings to strings")
-  (reset! environment env-map)
+  (reset! launch/environment (not-empty env-map))
   nil)
 
 (defn address
@@ -86,7 +85,7 @@
 (defn stop
   "Completes the calls that run, closes all connections and the store of `server`, and returns nil.
   `with-open` does so, too. Stopping it again does nothing. Waits up to a minute for the calls.
-  Never throws.
+  Throws the failure of a checkpoint of its `store` if no call has reported it yet.
 
       (stop (start {:address \"127.0.0.1:0\"})) ;=> nil"
   [^KVStoreServer server]
@@ -107,7 +106,7 @@
   [opts]
   (options/check opts launched-options)
   (let [options (net-options/server opts)
-        env-map (or @environment (System/getenv))]
+        env-map (or @launch/environment (System/getenv))]
     (errors/guard (KVStoreServer/runLaunched env-map options
                                              (reify Consumer
                                                (accept [_ server] (prepare server opts)))))
@@ -116,7 +115,8 @@
 (defn start
   "Starts a server in this process, or runs the server of a job.
 
-  With a map, starts a server and returns it. It runs until `stop` or `with-open` ends it:
+  With a map, starts a server and returns it. It runs until `stop` or `with-open` ends it, but
+  does not keep the JVM alive:
 
     :address      \"HOST:PORT\"; port 0 selects a free one; \"127.0.0.1:9191\" by default
     :store        the type of the store with the values: \"local\" (the default) or \"device\"

@@ -4,9 +4,12 @@
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.kvstore-server :as kvstore-server]
             [org.apache.clojure-mxnet.ndarray :as ndarray])
-  (:import (java.io File)
+  (:import (dev.kvstore KVStoreServer ServerOptions)
+           (java.io File)
+           (java.net ServerSocket)
            (java.nio.file Files)
-           (java.nio.file.attribute FileAttribute)))
+           (java.nio.file.attribute FileAttribute)
+           (java.util.function Consumer)))
 
 (set! *warn-on-reflection* true)
 
@@ -141,6 +144,28 @@
   (is (= :invalid-argument (code (kvstore-server/start))))
   (kvstore-server/init {"DMLC_ROLE" "worker" "DMLC_PS_ROOT_URI" "127.0.0.1"
                         "DMLC_PS_ROOT_PORT" "9" "DMLC_NUM_SERVER" "1" "DMLC_NUM_WORKER" "1"})
-  (is (re-find #"cannot start a server on a worker"
+  (is (re-find #"only servers and schedulers run a server"
                (ex-message (try (kvstore-server/start 5)
-                                (catch clojure.lang.ExceptionInfo e e))))))
+                                (catch clojure.lang.ExceptionInfo e e)))))
+  (kvstore-server/init {}))
+
+(deftest a-worker-joins-the-job-of-init
+  (let [port (with-open [socket (ServerSocket. 0)]
+               (.getLocalPort socket))
+        job (fn [role]
+              {"DMLC_ROLE" role "DMLC_PS_ROOT_URI" "127.0.0.1"
+               "DMLC_PS_ROOT_PORT" (str port) "DMLC_NUM_SERVER" "1" "DMLC_NUM_WORKER" "1"})
+        run (fn [role]
+              (future (KVStoreServer/runLaunched (job role) (ServerOptions/defaults)
+                                                 (reify Consumer (accept [_ _])))))
+        processes (mapv run ["scheduler" "server"])]
+    (kvstore-server/init (job "worker"))
+    (try
+      (with-open [kv (kvstore/create "dist_async" {:timeout 30})]
+        (kvstore/init kv "w" (ndarray/ones [1]))
+        (kvstore/init kv "w" (ndarray/zeros [1]))
+        (is (= [1.0] (ndarray/->vec (kvstore/pull kv "w")))))
+      (finally
+        (kvstore-server/init {})))
+    (doseq [process processes]
+      (is (nil? (deref process 30000 :running))))))

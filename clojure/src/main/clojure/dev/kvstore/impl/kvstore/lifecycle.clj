@@ -3,7 +3,9 @@
 
     create dispose type  creating and closing a store; its type"
   (:refer-clojure :exclude [type])
-  (:require [dev.kvstore.impl.errors :as errors]
+  (:require [clojure.string :as string]
+            [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.launch :as launch]
             [dev.kvstore.impl.net-options :as net-options])
   (:import (dev.kvstore KVStore)
            (java.lang AutoCloseable)))
@@ -15,13 +17,14 @@
 
   \"local\" sums values on the host, \"device\" on the device of the values. The result is the
   same. \"dist_sync\" and \"dist_device_sync\" do so in each process of an MPI job, and then sum
-  over all processes. \"dist_async\" connects to the servers in KVSTORE_SERVERS, or in `opts`.
+  over all processes. \"dist_async\" connects to the servers in KVSTORE_SERVERS or in `opts`, or
+  to those of a job that MXNet's launchers have started. It has the values of the servers.
 
   Only stores on servers have options:
 
     :servers       a list of addresses, each \"HOST:PORT\"; the same list for all members
     :name          the name of this member; by default, a new one
-    :timeout       how many seconds a call waits, 300 by default
+    :timeout       how many seconds a call waits; KVSTORE_DIST_TIMEOUT or 300 by default
     :staleness     pulls wait for workers that are more pushes behind; no bound by default
     :reader        whether this member never pushes
     :connections   the number of connections to each server, 1 by default
@@ -36,8 +39,15 @@
   (^dev.kvstore.KVStore [name] (create name nil))
   (^dev.kvstore.KVStore [name opts]
    (errors/check #(or (string? %) (keyword? %)) name "name" "a string or keyword")
-   (let [options (net-options/store opts)]
-     (errors/guard (KVStore/create (clojure.core/name name) options)))))
+   (let [options (net-options/store opts)
+         store-type (clojure.core/name name)
+         environment @launch/environment]
+     (errors/guard
+       (if (and environment
+                (nil? (:servers opts))
+                (string/includes? (string/lower-case store-type) "async"))
+         (KVStore/create store-type options environment)
+         (KVStore/create store-type options))))))
 
 (defn dispose
   "Closes `kvstore`, or a snapshot, and returns nil. Closing it again does nothing; any other use

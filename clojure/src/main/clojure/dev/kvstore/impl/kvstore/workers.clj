@@ -91,7 +91,8 @@
 (defn on-member
   "Calls `f` with the `members` of `kvstore` each time they change, and returns `kvstore`.
 
-  A thread of the library calls `f`, which may call `kvstore`. `f` replaces an earlier function.
+  A thread of the library calls `f`, which may call `kvstore`. `f` replaces an earlier function,
+  which may still run once. The thread's handler of uncaught exceptions gets what `f` throws.
   Throws \"Invalid function\" unless `f` is one, and code `:unsupported` if the processes of
   `kvstore` are fixed.
 
