@@ -9,13 +9,13 @@ use std::sync::{Mutex, PoisonError};
 
 use kvstore_core::BoxError;
 
-/// The members of this process, by the number of their process in the protocol.
+/// The numbers of the processes, as in the protocol, of the members in this process.
 static MEMBERS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
-/// The errors that no member has taken, the oldest first.
+/// The errors that wait for their members, the oldest first.
 static ERRORS: Mutex<VecDeque<KeptError>> = Mutex::new(VecDeque::new());
 
-/// The most errors to keep. A member that has stopped waiting does not take its error.
+/// The largest number of kept errors. A member whose call has timed out never takes its error.
 const MOST_ERRORS: usize = 64;
 
 /// An error for a member.
@@ -26,7 +26,7 @@ struct KeptError {
     error: BoxError,
 }
 
-/// A member of this process, until this is dropped. Then its errors are dropped, too.
+/// A member of this process. Dropping it also drops its errors.
 #[derive(Debug)]
 pub(crate) struct LocalMember(u64);
 
@@ -51,7 +51,7 @@ impl Drop for LocalMember {
             *errors = others;
             own
         };
-        // Without the lock, because it may run code of the program.
+        // After unlocking, because dropping an error may run the program's code.
         drop(own);
     }
 }
@@ -64,12 +64,12 @@ pub(crate) fn keep_error(process: u64, error: BoxError) -> u64 {
     errors.push_back(KeptError { number, process, error });
     let oldest = if errors.len() > MOST_ERRORS { errors.pop_front() } else { None };
     drop(errors);
-    // Without the lock, because it may run code of the program.
+    // After unlocking, because dropping an error may run the program's code.
     drop(oldest);
     number
 }
 
-/// Returns the error with this number, once.
+/// Removes and returns the error with this number.
 pub(crate) fn take_error(number: u64) -> Option<BoxError> {
     let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
     let place = errors.iter().position(|kept| kept.number == number)?;

@@ -270,7 +270,7 @@ def test_a_job_of_five_processes():
 def test_a_failed_role_ends_its_process_with_an_error(role):
     done = run("import mxkv", env={**os.environ, "DMLC_ROLE": role}, timeout=SECONDS)
     assert done.returncode == 1
-    assert "mxkv.errors.InvalidArgumentError: DMLC_PS_ROOT_URI: " in done.stderr
+    assert "mxkv.errors.InvalidArgumentError: DMLC_PS_ROOT_URI is not set" in done.stderr
 
 
 def test_a_signal_ends_a_role():

@@ -55,7 +55,7 @@ def wait_until(condition):
         ({"servers": []}, ValueError, "option `servers`: expected HOST:PORT"),
         ({"servers": ["a:1", 2]}, TypeError, r"servers\[1\]: expected a string, found 2"),
         ({"stalenes": 1}, TypeError, "`stalenes`: did you mean `staleness`"),
-        ({"x": 1}, TypeError, "unknown option `x`: Expected one of servers, member, "),
+        ({"x": 1}, TypeError, "unknown option `x`. The options are servers, member, "),
     ],
 )
 def test_wrong_options_of_a_store(options, kind, text):

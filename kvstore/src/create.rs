@@ -12,7 +12,8 @@ use crate::store::Store;
 const NOT_PROVIDED: [(&str, &str); 2] =
     [("nccl", "stores on NCCL"), ("p3", "stores with priority-based parameter propagation")];
 
-/// Returns an empty store of the kind with this name. Upper and lower case are equal.
+/// Returns a store of the kind with this name. It is empty unless servers hold its values. Upper
+/// and lower case are equal.
 ///
 /// | name | where the store sums the values of a key |
 /// |---|---|

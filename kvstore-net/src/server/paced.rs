@@ -1,4 +1,4 @@
-//! [`Paced`]: a connection that lets other tasks run while much data arrive.
+//! [`Paced`]: a connection that yields to other tasks after each MiB that it receives.
 
 use std::io;
 use std::pin::Pin;
@@ -80,5 +80,47 @@ impl Connected for Paced {
 
     fn connect_info(&self) -> TcpConnectInfo {
         self.stream.connect_info()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Reads once. Returns the number of bytes, or `None` for a pause.
+    async fn read(paced: &mut Paced, bytes: &mut [u8]) -> Option<usize> {
+        poll_fn(|context| {
+            let mut buffer = ReadBuf::new(bytes);
+            let read = Pin::new(&mut *paced).poll_read(context, &mut buffer);
+            Poll::Ready(read.is_ready().then(|| buffer.filled().len()))
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_connection_pauses_after_a_mebibyte_and_loses_nothing() {
+        // On the stack, which allows no more.
+        const LEN: usize = BYTES + 5;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let sending = tokio::spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(&[7; LEN]).await.unwrap();
+        });
+        let mut paced = Paced::new(listener.accept().await.unwrap().0);
+        let (mut first, mut bytes) = ([0; 100], Vec::new());
+        paced.read_exact(&mut first).await.unwrap();
+        paced.received = BYTES;
+        assert_eq!(read(&mut paced, &mut first).await, None);
+        assert_eq!(paced.received, 0);
+        paced.read_to_end(&mut bytes).await.unwrap();
+        sending.await.unwrap();
+        assert_eq!(bytes.len(), LEN - first.len());
     }
 }

@@ -1,8 +1,8 @@
 """The command ``python -m mxkv serve``, which starts a server.
 
 The server runs until SIGTERM or SIGINT, completes the calls that run, and exits with code 0. A
-second signal ends it at once. Functions for ``--updater`` and ``--on-command`` are in modules that
-Python finds from the current folder.
+second signal ends it at once. ``--updater`` and ``--on-command`` name functions of modules that
+can be imported from the current folder.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def main() -> int:
         default="local",
         help="the store that holds the values, local or device (default: %(default)s)",
     )
-    add("--checkpoints", metavar="FOLDER", help="where workers may write checkpoints")
+    add("--checkpoints", metavar="FOLDER", help="the folder for checkpoint_on_servers")
     add("--lease", metavar="SECONDS", type=float, help="how long a silent member stays live")
     add("--updater", metavar="MODULE:FUNCTION", help="runs for each pushed key")
     add("--on-command", metavar="MODULE:FUNCTION", help="runs for each command of a worker")
-    add("--insecure", action="store_true", help="listen on an address of a private network")
+    add("--insecure", action="store_true", help="allow an address that other machines reach")
     arguments = parser.parse_args()
     try:
         _serve(arguments)

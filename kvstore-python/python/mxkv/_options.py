@@ -11,7 +11,7 @@ from ._arguments import number, shown, whole
 from .errors import ArgumentTypeError
 
 #: Options by name, as the native module expects them.
-Texts = list[tuple[str, str]]
+NamedStrings = list[tuple[str, str]]
 
 
 class StoreOptions(TypedDict, total=False):
@@ -26,7 +26,7 @@ class StoreOptions(TypedDict, total=False):
     divide_above: int | None
 
 
-def of_store(options: Mapping[str, Any]) -> Texts:
+def of_store(options: Mapping[str, Any]) -> NamedStrings:
     """Returns the options of a store that are not ``None``.
 
     >>> of_store({'servers': ['127.0.0.1:9191', '127.0.0.1:9192'], 'reader': True})
@@ -35,12 +35,13 @@ def of_store(options: Mapping[str, Any]) -> Texts:
     for name in options:
         if name not in _OF_STORE:
             raise ArgumentTypeError(_unknown(name))
-    given = [(name, value) for name, value in options.items() if value is not None]
+    given = {name: value for name, value in options.items() if value is not None}
+    native = [(name, _OF_STORE[name](name, value)) for name, value in given.items()]
     # The first argument of `create` is already called `name`.
-    return [("name" if name == "member" else name, _OF_STORE[name](name, it)) for name, it in given]
+    return [("name" if name == "member" else name, value) for name, value in native]
 
 
-def of_server(address: Any, store: Any, checkpoints: Any, lease: Any) -> Texts:
+def of_server(address: Any, store: Any, checkpoints: Any, lease: Any) -> NamedStrings:
     """Returns the options of a server."""
     options = [("address", text("address", address)), ("store", text("store", store))]
     if checkpoints is not None:
@@ -53,7 +54,7 @@ def of_server(address: Any, store: Any, checkpoints: Any, lease: Any) -> Texts:
 
 
 def text(name: str, value: Any) -> str:
-    """Returns a string."""
+    """Returns a value that must be a string."""
     if not isinstance(value, str):
         raise ArgumentTypeError(f"{name}: expected a string, found {shown(value)}")
     return value
@@ -103,5 +104,5 @@ def _unknown(name: str) -> str:
     import difflib
 
     nearest = difflib.get_close_matches(name, _OF_STORE, 1)
-    guess = f"did you mean `{nearest[0]}`? " if nearest else ""
-    return f"unknown option `{name}`: {guess}Expected one of {', '.join(_OF_STORE)}"
+    guess = f": did you mean `{nearest[0]}`? The" if nearest else ". The"
+    return f"unknown option `{name}`{guess} options are {', '.join(_OF_STORE)}"

@@ -89,7 +89,7 @@ class Member(NamedTuple):
     """A live member of the group of a server."""
 
     name: str
-    #: The rank among the members of its role, from 0. A name keeps its rank until it leaves.
+    #: The rank among the members of its role, from 0. A member keeps its rank until it leaves.
     rank: int
     #: Whether the member never pushes.
     is_reader: bool
@@ -542,8 +542,8 @@ def create(name: str, **options: Unpack[StoreOptions]) -> Any: ...
 
 
 def create(name: str = "local", **options: Unpack[StoreOptions]) -> Any:
-    """Returns an empty store: an instance of the registered class with this name, or otherwise a
-    :class:`KVStore`.
+    """Returns a store: an instance of the class registered under this name, otherwise a
+    :class:`KVStore`. It is empty unless servers hold its values.
 
     ``local`` sums on the host, ``device`` sums on the device of a key's first value, and
     ``dist_sync`` and ``dist_device_sync`` sum over all processes of an MPI job. ``dist_async``
@@ -553,8 +553,8 @@ def create(name: str = "local", **options: Unpack[StoreOptions]) -> Any:
     - ``servers``: their addresses ``'HOST:PORT'``, a list or a string with commas. The default is
       the environment variable ``KVSTORE_SERVERS``, or the servers of the job if one of MXNet's
       launchers has started this process.
-    - ``member``: the name of this member of the group, by default a new one. The name of a dead
-      member gives its rank.
+    - ``member``: the name of this member of the group, by default a new one. A process that reuses
+      the name of a dead member gets its rank.
     - ``timeout``: how many seconds a call waits, by default ``KVSTORE_DIST_TIMEOUT`` or 300.
     - ``staleness``: a pull waits while a live worker is more than this number of pushes of the key
       behind this one. By default, no pull waits.

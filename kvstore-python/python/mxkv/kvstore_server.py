@@ -43,7 +43,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: The longest delay of a signal, in seconds.
 _PERIOD = 0.2
 
-#: The servers to close before the interpreter ends. Later, updaters could not run any more.
+#: The open servers. They are closed before the interpreter ends, because updaters cannot run then.
 _open_servers: weakref.WeakSet[KVStoreServer] = weakref.WeakSet()
 
 
@@ -119,7 +119,8 @@ class KVStoreServer:
     def run(self) -> None:
         """Waits for SIGTERM, SIGINT or :meth:`close` in another thread, and closes the server.
 
-        Needs the main thread. A second signal ends the process at once.
+        Raises ``UnsupportedError`` outside the main thread. A second signal ends the process at
+        once.
         """
         with signals_to(self._ends):
             wait_for(self._ends)
@@ -151,14 +152,13 @@ class KVStoreServer:
 def signals_to(ends: queue.SimpleQueue[None]) -> Iterator[None]:
     """Puts an item into the queue at SIGTERM or SIGINT. A second signal ends the process at once.
 
-    Needs the main thread.
+    Raises ``UnsupportedError`` outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         text = "a server can wait for signals in the main thread only: Python handles them there"
         raise UnsupportedError(text)
 
-    # A handler may interrupt the wait for the queue. Of Python's primitives, only `SimpleQueue`
-    # permits that its other side is called then.
+    # A signal handler may run during `get`. Only `SimpleQueue.put` is safe there: it is reentrant.
     def end(_number: int, _frame: Any) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)

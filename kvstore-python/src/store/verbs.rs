@@ -53,9 +53,11 @@ impl PyStore {
         self.open_with(py, || Ok(store))
     }
 
-    /// Releases the values. Waits for the store's checkpoints, and for the other workers if there
-    /// are any. Raises the error of a checkpoint unless its ``wait`` has raised it. Does nothing
-    /// when called again or in a forked child.
+    /// Releases the values. Waits for the store's checkpoints. A ``dist_sync`` store also waits for
+    /// the other workers, unless ``set_barrier_before_exit(False)`` was called; a ``dist_async``
+    /// store waits for them only after ``set_barrier_before_exit(True)``. Raises the error of a
+    /// checkpoint unless its ``wait`` has raised it. Does nothing when called again or in a forked
+    /// child.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let finished = checkpoint::finish(py, &self.checkpoints);
         let store = self.take();
@@ -98,9 +100,8 @@ impl PyStore {
     /// Stores a copy of a value under each key.
     ///
     /// ``on_existing`` decides what happens to keys that are already initialised: ``'reject'``
-    /// fails, ``'keep'`` keeps their value, and ``'replace'`` removes them first. In a worker that
-    /// one of MXNet's launchers has started, ``'reject'`` keeps them, too, because each worker
-    /// initialises the keys there.
+    /// fails, ``'keep'`` keeps their value, and ``'replace'`` removes them first. In a worker of a
+    /// launched job, ``'reject'`` works like ``'keep'``, because every worker calls ``init``.
     ///
     /// >>> import mxkv as mx
     /// >>> kv = mx.kv.create()
@@ -506,7 +507,7 @@ impl PyStore {
         self.detached(py, move |store| store.on_member(members::caller(function)))
     }
 
-    /// Leaves the group of the servers. Later calls of this store fail.
+    /// Leaves the group of the servers. Later calls raise ``ClosedError``, except ``close``.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         self.detached(py, kvstore::Store::leave)
     }
@@ -524,7 +525,8 @@ impl PyStore {
         self.detached(py, |store| store.version(&key))
     }
 
-    /// Writes a checkpoint on the servers: each server writes its part into its own folder.
+    /// Writes a checkpoint on the servers: each server writes its part to the folder ``name`` in
+    /// its folder ``checkpoints``. ``restore`` reads the folder if it has all parts.
     fn checkpoint_on_servers(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.detached(py, |store| store.checkpoint_on_servers(name))
     }

@@ -24,7 +24,7 @@ const SERVER: &str = "server ";
 /// The start of the key of a worker.
 const WORKER: &str = "worker ";
 
-/// How often a process looks whether the others have joined or left.
+/// The interval between checks for other processes.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a process waits for the others by default.
@@ -37,7 +37,7 @@ pub enum Role {
     Worker,
     /// Holds values.
     Server,
-    /// Tells workers where the servers are.
+    /// Reports the addresses of the servers to workers.
     Scheduler,
 }
 
@@ -52,8 +52,8 @@ impl Role {
     }
 }
 
-/// A job of processes that one of MXNet's launchers has started, for example `tools/launch.py`. Its
-/// environment variables are those of MXNet:
+/// A job that one of MXNet's launchers has started, such as `tools/launch.py`. Its environment
+/// variables are those of MXNet:
 ///
 /// | variable | value |
 /// |---|---|
@@ -63,11 +63,12 @@ impl Role {
 /// | `DMLC_NODE_HOST` | the address of this machine; by default, that which reaches the scheduler |
 /// | `DMLC_TASK_ID` | identifies a worker, also after a restart |
 ///
-/// In a worker, [`create`](crate::create) with `dist_async` joins the job. It returns when all
-/// servers and workers have joined, as in MXNet. As each worker initialises the keys there, `init`
-/// and `broadcast` keep the values of existing keys. The servers end when all workers have left, so
-/// a worker keeps one store until its training ends. The other processes call
-/// [`LaunchedJob::serve`].
+/// - In a worker, [`create`](crate::create) with `dist_async` returns when all servers and workers
+///   have joined.
+/// - `init` and `broadcast` keep the values of existing keys, because every worker calls them.
+/// - The servers stop when the last worker leaves, so a worker keeps one store open until its
+///   training ends.
+/// - Servers and schedulers call [`LaunchedJob::serve`].
 #[derive(Clone, Debug)]
 pub struct LaunchedJob {
     role: Role,
@@ -150,8 +151,8 @@ impl LaunchedJob {
         self.role
     }
 
-    /// Checks that an MPI launcher has started the processes of a `dist_sync` store, because the
-    /// servers of the job are not for it. `found` is the number of its processes.
+    /// Checks that an MPI launcher has started the processes of a `dist_sync` store, which cannot
+    /// use the servers of the job. `found` is the number of its processes.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if this process is alone, but the job has more workers.
@@ -167,7 +168,7 @@ impl LaunchedJob {
         )))
     }
 
-    /// Runs the server or the scheduler of the job, until all workers have joined and left again. A
+    /// Runs the server or the scheduler of the job, until all workers have joined and left. A
     /// worker whose connection is lost may come back within a lease. `prepare` gets the server
     /// before workers find it, for example to set an updater; it is not called for the scheduler.
     /// `options` are those of [`serve`](crate::serve), except `address`.
@@ -196,8 +197,8 @@ impl LaunchedJob {
         let address = match self.role {
             Role::Worker => {
                 return Err(Error::invalid(
-                    "DMLC_ROLE is `worker`: only servers and schedulers run a server; call \
-                     `create(\"dist_async\")` instead",
+                    "this process is a worker (DMLC_ROLE): only servers and schedulers serve a \
+                     job; create a `dist_async` store instead",
                 ));
             }
             Role::Scheduler => self.scheduler.clone(),
@@ -214,7 +215,7 @@ impl LaunchedJob {
     }
 
     /// Lets workers find the server of [`LaunchedJob::start`], and shuts it down when all workers
-    /// have joined and left again.
+    /// have joined and left.
     ///
     /// # Errors
     /// - [`Error::Timeout`] if the scheduler does not answer, or not all workers join in time.
@@ -301,7 +302,7 @@ impl LaunchedJob {
     ) -> Result<()> {
         if start.elapsed() > timeout {
             return Err(Error::Timeout(format!(
-                "the job of scheduler `{}`: expected {expected} {what}, found {found}",
+                "{found} of {expected} {what} have joined the job of scheduler `{}`",
                 self.scheduler
             )));
         }
@@ -425,7 +426,7 @@ mod tests {
         let server = scheduler.start(&[]).unwrap();
         let joined = job("worker 0", port).join(Duration::from_millis(300), |_| unreachable!());
         let text = joined.unwrap_err().to_string();
-        assert!(text.contains("expected 2 servers, found 0"), "{text}");
+        assert!(text.contains("0 of 2 servers have joined"), "{text}");
         drop(server);
     }
 
@@ -475,7 +476,7 @@ mod tests {
     #[test]
     fn a_worker_cannot_serve() {
         let error = job("worker", 9).serve(&[], |_| Ok(())).unwrap_err();
-        assert!(error.to_string().contains("only servers and schedulers"), "{error}");
+        assert!(error.to_string().contains("only servers and schedulers serve"), "{error}");
         let error = job("server", 9).start(&[("address", "127.0.0.1:0")]).unwrap_err();
         assert!(error.to_string().contains("chooses its address"), "{error}");
     }

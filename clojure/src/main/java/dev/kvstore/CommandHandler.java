@@ -8,7 +8,7 @@ public interface CommandHandler {
      * the exception.
      *
      * @param head the number of the command
-     * @param body the text of the command
+     * @param body the string of the command
      * @throws Exception to report a failure
      */
     void handle(int head, String body) throws Exception;

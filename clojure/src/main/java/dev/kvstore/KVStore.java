@@ -98,8 +98,9 @@ public final class KVStore
      *     {@code device} on the device of the first value of each key. {@code dist_sync} and
      *     {@code dist_device_sync} do the same in each process of a job started by an MPI launcher,
      *     and then sum over all processes, which must make the same calls in the same order.
-     *     {@code dist_async} connects to the servers in {@code KVSTORE_SERVERS}
-     * @return an empty store
+     *     {@code dist_async} connects to the servers in {@code KVSTORE_SERVERS}, or joins the job
+     *     that one of MXNet's launchers has started
+     * @return a store, which is empty unless servers hold its values
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown, or the servers
      *     of {@code dist_async} are not known
      * @throws KVStoreException with {@code UNSUPPORTED} if this version does not support the type,
@@ -135,7 +136,8 @@ public final class KVStore
      *
      * @param name the type, {@code dist_async}
      * @param options how this process joins the job
-     * @param environment the environment variables of the job, instead of those of the process
+     * @param environment the environment variables of the job, instead of those of the process;
+     *     {@code KVSTORE_SERVERS} has no effect
      * @return a store, whose {@code init} keeps the values of existing keys
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if a variable is missing or not valid,
      *     or the role is not that of a worker
@@ -172,10 +174,15 @@ public final class KVStore
 
     /**
      * Waits for the store's checkpoints, then releases its values. Calls in progress finish.
-     * Closing a closed store does nothing. The processes of a {@code dist_sync} store wait for each
-     * other here, unless {@link #setBarrierBeforeExit} turns this off; those of {@code dist_async}
-     * wait if it turns this on. A store that is garbage-collected does not wait. If the thread is
-     * interrupted, this method does not wait for checkpoints; the JVM waits for them at exit.
+     * Closing a closed store does nothing. If the thread is interrupted, this method does not wait
+     * for checkpoints; the JVM waits for them at exit.
+     *
+     * <ul>
+     * <li>A {@code dist_sync} store waits for the other workers, unless
+     *     {@link #setBarrierBeforeExit setBarrierBeforeExit(false)} was called.
+     * <li>A {@code dist_async} store waits for them only after {@code setBarrierBeforeExit(true)}.
+     * <li>A store that is garbage-collected never waits.
+     * </ul>
      *
      * <p>The store is closed even if this method throws.
      *

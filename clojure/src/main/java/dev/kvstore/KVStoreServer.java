@@ -83,7 +83,7 @@ public final class KVStoreServer implements NativeResource {
 
     /**
      * Runs the server or the scheduler of a job that one of MXNet's launchers has started. Returns
-     * when all workers have joined and left again.
+     * after all workers have joined and left.
      *
      * @param environment the environment variables, for example {@link System#getenv()}
      * @param options the settings; the server chooses its address itself

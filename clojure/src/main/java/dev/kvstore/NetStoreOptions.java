@@ -90,8 +90,8 @@ public final class NetStoreOptions {
     }
 
     /**
-     * Sets the number of connections to each server, which calls of several threads use at the same
-     * time.
+     * Sets the number of connections to each server. More connections help if several threads call
+     * the store at the same time.
      *
      * @param number the number, by default 1
      * @return new options

@@ -56,7 +56,7 @@ public final class ServerOptions {
     }
 
     /**
-     * Sets how long a member stays live without a sign of life.
+     * Sets how long a member stays live after its last message.
      *
      * @param lease the time, by default 10 seconds
      * @return new options

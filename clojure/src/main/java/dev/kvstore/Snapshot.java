@@ -56,10 +56,9 @@ public final class Snapshot implements NativeResource {
     }
 
     /**
-     * Returns this snapshot with all values in the memory of this process. Then it does not need
-     * the servers of its store any more.
+     * Copies all values into this process, so that the result outlives the servers of the store.
      *
-     * @return a new snapshot; that of a store without servers shares its memory
+     * @return a new snapshot. It shares memory with this one if the store has no servers
      * @throws KVStoreException with {@code BACKEND} if a server does not keep the snapshot any more
      */
     public Snapshot load() {

@@ -81,20 +81,20 @@ public sealed interface StoreWorkers permits KVStore {
      * Returns the live members of the group of a store on servers.
      *
      * @return an unmodifiable list, workers first, in the order of their ranks
-     * @throws KVStoreException with {@code UNSUPPORTED} if the processes of the store are fixed
+     * @throws KVStoreException with {@code UNSUPPORTED} if the store is not on servers
      */
     default List<Member> members() {
         return Member.of(store().query(NativeGroup::members));
     }
 
     /**
-     * Calls a function with the live members each time they change. A thread of the library calls
-     * it, and it may call the store. It replaces an earlier function, which may still run once. If
-     * it throws, the thread's handler of uncaught exceptions gets the exception.
+     * Registers a function that a thread of the library calls with the live members after each
+     * change. Replaces the earlier function, which may still run once. The function may call the
+     * store. Its exceptions go to the uncaught-exception handler of the thread.
      *
      * @param listener the function; while it is set, it is kept alive
      * @return this store
-     * @throws KVStoreException with {@code UNSUPPORTED} if the processes of the store are fixed
+     * @throws KVStoreException with {@code UNSUPPORTED} if the store is not on servers
      */
     default KVStore onMember(Consumer<List<Member>> listener) {
         requireNonNull(listener, "listener");
@@ -106,7 +106,7 @@ public sealed interface StoreWorkers permits KVStore {
      * {@link KVStore#close}.
      *
      * @return this store
-     * @throws KVStoreException with {@code UNSUPPORTED} if the processes of the store are fixed
+     * @throws KVStoreException with {@code UNSUPPORTED} if the store is not on servers
      */
     default KVStore leave() {
         KVStore store = store();
@@ -121,7 +121,9 @@ public sealed interface StoreWorkers permits KVStore {
      *
      * @param name the name of the checkpoint, a folder in that of each server
      * @return this store
-     * @throws KVStoreException with {@code UNSUPPORTED} if the store has no servers
+     * @throws KVStoreException with {@code UNSUPPORTED} if the store has no servers, or a server
+     *     has no folder for checkpoints
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the name is not that of a folder
      * @throws KVStoreException with {@code BACKEND} if a server cannot write its part
      */
     default KVStore checkpointOnServers(String name) {

@@ -48,11 +48,11 @@ public interface Updater {
     void update(String key, NDArray pushed, NDArray stored) throws Exception;
 
     /**
-     * Returns how stale a push is, when an updater on a server calls this: the number of pushes
-     * that have changed the key since the worker pulled it.
+     * Returns the staleness of the push that this updater runs for: the number of pushes that have
+     * changed the key since the worker pulled it.
      *
      * @param key the key that the updater is called for
-     * @return the number of pushes, or empty outside of such a call
+     * @return the number of pushes, or empty outside of an updater and in stores without servers
      */
     static OptionalLong pushStaleness(String key) {
         requireNonNull(key, "key");

@@ -16,7 +16,7 @@
     version                    how many pushes have changed a key
   Settings for pushes
     set-updater set-optimizer  a function of yours, or an optimizer
-    push-staleness             how stale the push is that an updater runs for
+    push-staleness             the staleness of the push that an updater runs for
     hyper-parameters set-hyper-parameters  the hyper-parameters of the store's optimizer
     set-gradient-compression
     clip-global-norm set-clip-global-norm  the bound of the global norm of a push

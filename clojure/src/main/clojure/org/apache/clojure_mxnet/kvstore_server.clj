@@ -1,9 +1,9 @@
 (ns org.apache.clojure-mxnet.kvstore-server
   "Servers: stores that other processes reach over the network, as \"dist_async\" stores.
 
-    start          starts a server in this process, or runs that of a job
-    address store  where a server listens; the store with its values
-    members        the processes that are connected
+    start          starts a server in this process, or serves a launched job
+    address store  the address of a server; the store of its values
+    members        the live members
     on-command     a function for the commands of workers
     stop           ends a server
     init           sets the environment of a job, as in MXNet
@@ -27,9 +27,9 @@
 (set! *warn-on-reflection* true)
 
 (defn init
-  "Sets the environment of the job that `start` runs, or that `kvstore/create` joins as a worker:
-  `env-map` is a map of strings to strings. Returns nil. Without it, both use the environment of
-  this process.
+  "Replaces the environment variables that `start` and `kvstore/create` read to find their job.
+  Returns nil. `env-map` is a map of strings to strings with all `DMLC_` variables. An empty map
+  selects the environment of this process, which is the default.
 
   Throws \"Invalid environment map\" for anything else.
 
@@ -60,16 +60,17 @@
   (.store server))
 
 (defn members
-  "Returns the processes that are connected to `server`: a vector of maps with :name, :rank and
-  :reader. Throws code `:closed` after `stop`.
+  "Returns the live members of `server`: a vector of maps with :name, :rank and :reader.
+
+  Throws code `:closed` after `stop`.
 
       (with-open [server (start {:address \"127.0.0.1:0\"})] (members server)) ;=> []"
   [^KVStoreServer server]
   (errors/guard (members-data/data (.members server))))
 
 (defn on-command
-  "Calls (f head body) for each command that workers send to `server`, an integer and a string, and
-  returns `server`. Without a function, commands have no effect.
+  "Registers `f` for the commands of workers, and returns `server`: calls (f head body) with an
+  integer and a string. Without a function, commands have no effect.
 
   If `f` throws, the worker gets an error with the class and the message of the exception. Throws
   \"Invalid function\" unless `f` is one.
@@ -83,8 +84,10 @@
                                      (handle [_ head body] (f head body))))))
 
 (defn stop
-  "Completes the calls that run, closes all connections and the store of `server`, and returns nil.
-  `with-open` does so, too. Stopping it again does nothing. Waits up to a minute for the calls.
+  "Rejects further calls of `server`, waits up to a minute for running ones, closes the connections
+  and the store, and returns nil. `with-open` does so, too. Does nothing for a stopped server. An
+  updater or command function of `server` must not call it: it would wait for itself.
+
   Throws the failure of a checkpoint of its `store` if no call has reported it yet.
 
       (stop (start {:address \"127.0.0.1:0\"})) ;=> nil"
@@ -125,14 +128,14 @@
     :updater      a function of key, pushed and stored, as for `set-updater`
     :on-command   a function of head and body, as for `on-command`
 
-  Otherwise, runs the server or the scheduler of the job that one of MXNet's launchers has started,
-  whose environment is that of `init` or of this process. Returns nil when all workers have joined
-  and left again. `opts` are the options above without :address.
+  Without a map, serves the job of MXNet's launcher as its server or scheduler. The variables of
+  the job are those of `init`, otherwise those of this process. Returns nil after all workers have
+  joined and left. `opts` are the options above without :address.
   `die-if-others-go-out-timeout` has no effect.
 
-  Throws code `:backend` if the address cannot be used, and code `:invalid-argument` if this
-  process is a worker or belongs to no job. Throws \"Invalid setting\" unless
-  `die-if-others-go-out-timeout` is an integer or a map.
+  Throws code `:backend` if the address cannot be used, code `:invalid-argument` if this process is
+  a worker or belongs to no job, and code `:timeout` if not all processes join in time. Throws
+  \"Invalid setting\" unless `die-if-others-go-out-timeout` is an integer or a map.
 
       (with-open [server (start {:address \"127.0.0.1:0\"
                                  :updater (fn [_ pushed stored] (ndarray/+= stored pushed))})]

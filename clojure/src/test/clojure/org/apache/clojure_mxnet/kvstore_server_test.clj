@@ -144,7 +144,7 @@
   (is (= :invalid-argument (code (kvstore-server/start))))
   (kvstore-server/init {"DMLC_ROLE" "worker" "DMLC_PS_ROOT_URI" "127.0.0.1"
                         "DMLC_PS_ROOT_PORT" "9" "DMLC_NUM_SERVER" "1" "DMLC_NUM_WORKER" "1"})
-  (is (re-find #"only servers and schedulers run a server"
+  (is (re-find #"only servers and schedulers serve a job"
                (ex-message (try (kvstore-server/start 5)
                                 (catch clojure.lang.ExceptionInfo e e)))))
   (kvstore-server/init {}))

@@ -25,10 +25,11 @@
     :servers       a list of addresses, each \"HOST:PORT\"; the same list for all members
     :name          the name of this member; by default, a new one
     :timeout       how many seconds a call waits; KVSTORE_DIST_TIMEOUT or 300 by default
-    :staleness     pulls wait for workers that are more pushes behind; no bound by default
+    :staleness     a pull waits while a live worker is more than this number of pushes behind
     :reader        whether this member never pushes
     :connections   the number of connections to each server, 1 by default
-    :divide-above  larger values are divided among the servers; 4 MiB by default
+    :divide-above  the size in bytes above which rows are divided among the servers; 4 MiB by
+                   default
 
   Throws code `:invalid-argument` if the type is unknown; the message lists the known types. Throws
   code `:unsupported` if this version does not support the type, and code `:timeout` if a server

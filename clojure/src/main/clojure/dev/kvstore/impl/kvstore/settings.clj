@@ -2,7 +2,7 @@
   "Settings for pushes. org.apache.clojure-mxnet.kvstore exports these functions.
 
     set-updater set-optimizer              a function of the caller, or an optimizer
-    push-staleness                         how stale the push is that an updater runs for
+    push-staleness                         the staleness of the push that an updater runs for
     hyper-parameters set-hyper-parameters  the hyper-parameters of the store's optimizer
     set-gradient-compression               compression to one or two bits per element
     clip-global-norm set-clip-global-norm  the bound of the global norm of a push"
@@ -52,9 +52,9 @@
   (errors/guard (.setUpdater kvstore (some-> f updater/java))))
 
 (defn push-staleness
-  "Returns how stale a push is, when an updater on a server calls this: the number of pushes that
-  have changed `k`, the key of the updater, since the worker pulled it. Returns nil outside of such
-  a call. Throws \"Invalid keys\" if `k` is not a key.
+  "Returns the staleness of the push that an updater runs for: the number of pushes that have
+  changed `k`, the key of the updater, since the worker pulled it. Returns nil outside of an updater
+  and in stores without servers. Throws \"Invalid keys\" if `k` is not a key.
 
       (push-staleness \"w\") ;=> nil"
   [k]

@@ -47,8 +47,8 @@
   (errors/guard (.rollback kvstore snapshot)))
 
 (defn snapshot-load
-  "Returns a snapshot with the contents of `snapshot` and all values in the memory of this process.
-  Then it does not need the servers of its store any more.
+  "Returns a snapshot with the contents of `snapshot` and all values in the memory of this process,
+  so that it outlives the servers of its store.
 
   Throws code `:backend` if a server does not keep `snapshot` any more.
 

@@ -81,20 +81,20 @@
   "Returns the live members of the group of `kvstore`, a store on servers: a vector of maps with
   :name, :rank and :reader, workers first, in the order of their ranks.
 
-  Throws code `:unsupported` if the processes of `kvstore` are fixed, and code `:closed` if
-  `kvstore` is closed.
+  Throws code `:unsupported` if `kvstore` is not on servers, and code `:closed` if `kvstore` is
+  closed.
 
       (members kv)"
   [^KVStore kvstore]
   (errors/guard (members/data (.members kvstore))))
 
 (defn on-member
-  "Calls `f` with the `members` of `kvstore` each time they change, and returns `kvstore`.
+  "Registers `f`, which a thread of the library calls with the `members` of `kvstore` after each
+  change, and returns `kvstore`.
 
-  A thread of the library calls `f`, which may call `kvstore`. `f` replaces an earlier function,
-  which may still run once. The thread's handler of uncaught exceptions gets what `f` throws.
-  Throws \"Invalid function\" unless `f` is one, and code `:unsupported` if the processes of
-  `kvstore` are fixed.
+  Replaces the earlier function, which may still run once. `f` may call `kvstore`. Its exceptions
+  go to the uncaught-exception handler of the thread. Throws \"Invalid function\" unless `f` is a
+  function, and code `:unsupported` if `kvstore` is not on servers.
 
       (on-member kv (fn [members] (println (count members) \"members\")))"
   ^dev.kvstore.KVStore [^KVStore kvstore f]
@@ -106,8 +106,8 @@
   "Leaves the group of `kvstore`, a store on servers, and returns `kvstore`. Later calls throw code
   `:closed`, except `dispose`.
 
-  Throws code `:unsupported` if the processes of `kvstore` are fixed, and code `:closed` if
-  `kvstore` is closed.
+  Throws code `:unsupported` if `kvstore` is not on servers, and code `:closed` if `kvstore` is
+  closed.
 
       (leave kv)"
   ^dev.kvstore.KVStore [^KVStore kvstore]
@@ -118,7 +118,8 @@
   values into its folder of checkpoints, under `checkpoint-name`. Transfers no values.
 
   `restore` reads the folder if it has all parts. Throws \"Invalid checkpoint name\" unless it is
-  a string, and code `:unsupported` if `kvstore` has no servers.
+  a string, code `:unsupported` if `kvstore` has no servers or a server has no folder for
+  checkpoints, and code `:backend` if a server cannot write its part.
 
       (checkpoint-on-servers kv \"epoch-3\")"
   ^dev.kvstore.KVStore [^KVStore kvstore checkpoint-name]

@@ -1,0 +1,134 @@
+"""A client of the network protocol without the native library: only gRPC and the `.proto` file."""
+
+import pathlib
+import queue
+import sys
+
+import numpy as np
+import pytest
+from test_server_processes import Serving
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
+protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
+
+PROTO = pathlib.Path(__file__).parents[2] / "kvstore-net" / "proto"
+FILE = "kvstore/v1/store.proto"
+
+#: Far longer than any call takes.
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory):
+    """Returns the modules that the compiler of gRPC makes of the protocol."""
+    folder = tmp_path_factory.mktemp("protocol")
+    options = [f"--proto_path={PROTO}", f"--python_out={folder}", f"--grpc_python_out={folder}"]
+    assert protoc.main(["protoc", *options, FILE]) == 0
+    sys.path.insert(0, str(folder))
+    try:
+        from kvstore.v1 import store_pb2, store_pb2_grpc
+    finally:
+        sys.path.remove(str(folder))
+    return store_pb2, store_pb2_grpc
+
+
+class Client:
+    """A member of the group of a server, with one stream for all its calls."""
+
+    def __init__(self, modules, address, name, reader=False):
+        self.pb, stubs = modules
+        self.name, self.sequence = name, 0
+        self.channel = grpc.insecure_channel(address)
+        stub = stubs.StoreStub(self.channel)
+        self.messages, self.requests = queue.Queue(), queue.Queue()
+        join = self.pb.JoinRequest(
+            version=1, name=name, process=hash(name) % 2**63 + 1, is_reader=reader, num_servers=1
+        )
+        self.messages.put(self.pb.MemberMessage(join=join))
+        self.events = stub.Join(iter(self.messages.get, None), timeout=SECONDS)
+        self.joined = next(self.events).joined
+        self.replies = stub.Call(iter(self.requests.get, None), timeout=SECONDS)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.messages.put(self.pb.MemberMessage(leave=self.pb.Leave()))
+        list(self.events)
+        self.messages.put(None)
+        self.requests.put(None)
+        self.channel.close()
+
+    def call(self, data=b"", changes=False, **verb):
+        """Makes a call. Returns the reply and its data."""
+        self.sequence += changes
+        request = self.pb.Request(
+            member=self.name,
+            incarnation=self.joined.incarnation,
+            sequence=self.sequence if changes else 0,
+            answered_below=self.sequence,
+            unanswered=[self.sequence] if changes else [],
+            **verb,
+        )
+        self.requests.put(self.pb.RequestFrame(request=request, data=data))
+        frame = next(self.replies)
+        reply, received = frame.reply, bytearray(frame.data)
+        expected = sum(
+            4 * int(np.prod(value.spec.shape)) for value in reply.values if reply.has_elements
+        )
+        while len(received) < expected:
+            received += next(self.replies).data
+        return reply, received
+
+    def value(self, key, array):
+        spec = self.pb.Spec(dtype=str(array.dtype), shape=array.shape)
+        return self.pb.Value(key=key, spec=spec)
+
+    def init(self, key, array):
+        init = self.pb.Init(values=[self.value(key, array)])
+        return self.call(array.tobytes(), changes=True, init=init)[0]
+
+    def push(self, key, *arrays):
+        push = self.pb.Push(values=[self.value(key, array) for array in arrays])
+        return self.call(b"".join(array.tobytes() for array in arrays), changes=True, push=push)[0]
+
+    def pull(self, key):
+        reply, data = self.call(pull=self.pb.Pull(keys=[key]))
+        assert not reply.HasField("failure"), reply.failure
+        return np.frombuffer(data, np.float32).reshape(reply.values[0].spec.shape)
+
+
+def test_a_client_without_the_native_library_shares_a_store(modules):
+    with Serving() as server, Client(modules, server.address, "other client") as client:
+        ones = np.ones((300, 1000), np.float32)
+        assert not client.init("w", ones).HasField("failure")
+        store = server.connect()
+        assert [member.name for member in store.members() if not member.is_reader][0] == client.name
+        # The sum of three values replaces the stored one.
+        assert not client.push("w", ones, 2 * ones, 3 * ones).HasField("failure")
+        assert store.pull("w").asnumpy().tolist() == (6 * ones).tolist()
+        store.push("w", 7 * ones)
+        assert client.pull("w").tolist() == (7 * ones).tolist()
+        failure = client.init("w", ones).failure
+        assert "already initialised" in failure.message
+        assert failure.key == "w"
+        store.close()
+
+
+def test_errors_are_statuses_of_grpc(modules):
+    pb, stubs = modules
+    with Serving() as server, grpc.insecure_channel(server.address) as channel:
+        stub = stubs.StoreStub(channel)
+
+        def code(calls):
+            with pytest.raises(grpc.RpcError) as raised:
+                list(calls)
+            return raised.value.code()
+
+        later = pb.MemberMessage(join=pb.JoinRequest(version=2, name="a", process=1, num_servers=1))
+        assert code(stub.Join(iter([later]))) is grpc.StatusCode.UNIMPLEMENTED
+        assert code(stub.Join(iter([pb.MemberMessage()]))) is grpc.StatusCode.INVALID_ARGUMENT
+        stranger = pb.Request(member="a", incarnation=5, pull=pb.Pull(keys=["w"]))
+        frame = pb.RequestFrame(request=stranger)
+        assert code(stub.Call(iter([frame]))) is grpc.StatusCode.FAILED_PRECONDITION
+        assert code(stub.Call(iter([pb.RequestFrame()]))) is grpc.StatusCode.INVALID_ARGUMENT
