@@ -88,7 +88,7 @@ impl Connected for Paced {
 mod tests {
     use std::future::poll_fn;
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -105,13 +105,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_pauses_after_a_mebibyte_and_loses_nothing() {
-        // On the stack, which allows no more.
-        const LEN: usize = BYTES + 5;
+        const LEN: usize = 3 * BYTES + 5;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let sending = tokio::spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(&[7; LEN]).await.unwrap();
+            let mut message = tokio::io::repeat(7).take(u64::try_from(LEN).unwrap());
+            tokio::io::copy(&mut message, &mut stream).await.unwrap();
         });
         let mut paced = Paced::new(listener.accept().await.unwrap().0);
         let (mut first, mut bytes) = ([0; 100], Vec::new());
