@@ -147,14 +147,17 @@ class Verbs:
         return self._on_server().close
 
     def members(self):
-        return self._on_server().members
+        members = self._on_server().members
+        # One call is too short for another thread to wake up.
+        return lambda: [members() for _ in range(200)]
 
     def on_member(self):
         kv = self._on_server()
         return lambda: kv.on_member(print)
 
     def leave(self):
-        return self._on_server().leave
+        stores = [self._on_server() for _ in range(20)]
+        return lambda: [kv.leave() for kv in stores]
 
     def checkpoint_on_servers(self):
         kv = self._on_server()
@@ -168,7 +171,7 @@ class Verbs:
 
     def members_of_a_server(self):
         self._on_server()
-        return self.server.members
+        return lambda: [self.server.members() for _ in range(200)]
 
     def load_snapshot(self):
         kv = self._on_server()
