@@ -1,4 +1,4 @@
-//! [`JavaCallback`] calls a Java object from a thread of the library.
+//! Calls of Java code from a thread of the library.
 
 use jni::objects::{JObject, JValue};
 use jni::refs::Global;
@@ -44,12 +44,23 @@ impl JavaCallback {
                 Err(error) => Err(error.into()),
             }
         };
-        // Attached only for this call, because the JVM terminates only when all other threads have.
-        match self.vm.attach_current_thread_for_scope(call) {
-            Ok(None) => Ok(()),
-            Ok(Some(thrown)) => Err(thrown.into()),
-            Err(BridgeError::Store(error)) => Err(error.into()),
-            Err(BridgeError::Jni(error)) => Err(error.into()),
-        }
+        attached(&self.vm, call)
+    }
+}
+
+/// Runs `call` with a new environment in the current thread, which need not be a Java thread.
+///
+/// # Errors
+/// - The exception that `call` returns, and the errors of `call`.
+pub(crate) fn attached(
+    vm: &JavaVM,
+    call: impl FnOnce(&mut Env<'_>) -> Result<Option<JavaException>>,
+) -> std::result::Result<(), BoxError> {
+    // Attached only for this call, because the JVM terminates only when all other threads have.
+    match vm.attach_current_thread_for_scope(call) {
+        Ok(None) => Ok(()),
+        Ok(Some(thrown)) => Err(thrown.into()),
+        Err(BridgeError::Store(error)) => Err(error.into()),
+        Err(BridgeError::Jni(error)) => Err(error.into()),
     }
 }

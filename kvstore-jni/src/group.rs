@@ -30,8 +30,7 @@ fn on_member(
 ) -> Result<()> {
     let listener = JavaCallback::new(env, &listener, "listener")?;
     let call = move |members: &[GroupMember]| {
-        // The Java side reports what its listener throws. Only the end of the JVM or a full heap
-        // gets here.
+        // The Java side reports exceptions of the listener.
         let _ = listener.call(jni_str!("changed"), jni_sig!("([Ljava/lang/Object;)V"), |env| {
             Ok([convert::members_to_java(env, members)?.into()])
         });

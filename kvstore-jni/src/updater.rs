@@ -6,8 +6,9 @@ use jni::signature::{Primitive, ReturnType};
 use jni::{Env, JavaVM, jni_sig, jni_str};
 use kvstore::{BoxError, Key, NDArray};
 
+use crate::callback::attached;
 use crate::convert;
-use crate::error::{BridgeError, JavaException, Result};
+use crate::error::{JavaException, Result};
 
 /// A `dev.kvstore.UpdaterCall`. It is kept alive while a store may call it.
 #[derive(Debug)]
@@ -39,16 +40,8 @@ impl JavaUpdater {
         stored: &NDArray,
     ) -> Result<(), BoxError> {
         // The calling push has its own environment further up the stack, so only a new one may be
-        // used here. A thread that was not created by Java is attached only for this call, because
-        // the JVM terminates only when all other threads have.
-        let call = |env: &mut Env<'_>| self.call(env, key, pushed, stored);
-        let called = self.vm.attach_current_thread_for_scope(call);
-        match called {
-            Ok(None) => Ok(()),
-            Ok(Some(thrown)) => Err(thrown.into()),
-            Err(BridgeError::Store(error)) => Err(error.into()),
-            Err(BridgeError::Jni(error)) => Err(error.into()),
-        }
+        // used here.
+        attached(&self.vm, |env| self.call(env, key, pushed, stored))
     }
 
     #[allow(unsafe_code, reason = "a look-up of the method by name takes as long as the call")]

@@ -18,10 +18,13 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 /// - [`Error::InvalidArgument`] if the text is not a number above 0.
 pub(crate) fn timeout() -> Result<Option<Duration>> {
     let Some(text) = variable(TIMEOUT) else { return Ok(None) };
-    let seconds =
-        text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let found = seconds.filter(|seconds| !seconds.is_zero());
-    found.map(Some).ok_or_else(|| {
+    seconds(&text).map(Some).ok_or_else(|| {
         Error::invalid(format!("{TIMEOUT}: expected a number of seconds, found `{text}`"))
     })
+}
+
+/// Returns the duration that a text states in seconds, or `None` if it is not a number above 0.
+pub(crate) fn seconds(text: &str) -> Option<Duration> {
+    let parsed = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    parsed.filter(|seconds| !seconds.is_zero())
 }

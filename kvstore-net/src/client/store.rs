@@ -47,7 +47,7 @@ pub struct NetStore {
     staleness: Option<u64>,
     /// The servers, if they are in this process.
     embedded: Vec<Arc<Server>>,
-    /// Tells servers in this process that they can pass on error objects.
+    /// Registers this store, so that servers in this process pass on error objects.
     local_member: Option<LocalMember>,
     pub(super) waits_at_exit: AtomicBool,
 }

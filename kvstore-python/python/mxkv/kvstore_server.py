@@ -48,8 +48,8 @@ _open_servers: weakref.WeakSet[KVStoreServer] = weakref.WeakSet()
 
 
 class KVStoreServer:
-    """A server in this process. It runs in background threads until it is closed, or until the
-    program ends.
+    """A server in this process. It runs in background threads until it is closed or
+    garbage-collected, or the program ends.
 
     It listens on ``address``. Port 0 selects a free port. Connections are neither authenticated nor
     encrypted, so use an address that only trusted machines can reach.

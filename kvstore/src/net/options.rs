@@ -9,6 +9,8 @@ use kvstore_core::{Error, Result};
 use kvstore_net::{NetStoreOptions, ServerOptions};
 use strsim::levenshtein;
 
+use crate::environment;
+
 /// The options of a store on servers.
 const OF_STORE: [&str; 7] =
     ["servers", "name", "timeout", "staleness", "reader", "connections", "divide_above"];
@@ -86,9 +88,7 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
 }
 
 fn seconds(name: &str, value: &str) -> Result<Duration> {
-    let parsed = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let positive = parsed.filter(|seconds| !seconds.is_zero());
-    positive.ok_or_else(|| wrong(name, value, "a number of seconds above 0"))
+    environment::seconds(value).ok_or_else(|| wrong(name, value, "a number of seconds above 0"))
 }
 
 fn parse<T: FromStr>(name: &str, value: &str, expected: &str) -> Result<T> {
