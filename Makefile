@@ -1,7 +1,7 @@
 # Recipes only call tools and scripts. Longer steps are in scripts/ and clojure/bin.
-.PHONY: help setup test-setup native demo demo-dist demo-python test suites test-rust test-gpu \
-	test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels protocol \
-	fuzz nightly \
+.PHONY: help setup test-setup native demo demo-dist demo-net demo-python test suites test-rust \
+	test-gpu test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels \
+	protocol fuzz nightly \
 	release-check jar install examples repl bench bench-jvm peers peers-dist peers-net gpu-bundle \
 	gpu-check wheel doc book charts clean
 
@@ -28,6 +28,9 @@ demo: native ## runs the tutorial and trains a classifier of digits
 
 demo-dist: native ## trains it on 2 and 4 processes of an MPI job, with the bits of one process
 	clojure/bin/demo-dist
+
+demo-net: native ## trains it on two servers, while a worker is killed and another joins
+	clojure/bin/demo-net
 
 demo-python: wheel ## trains it with PyTorch, with four replicas over a store, beside plain PyTorch
 	scripts/torch.sh --any target/demo-python target/wheels/mxkv-*.whl

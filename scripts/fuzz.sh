@@ -1,6 +1,7 @@
 #!/bin/sh
-# fuzz.sh [SECONDS] [TARGET..]   fuzzes the readers of array files and checkpoints, each target for
-#                                SECONDS, starting with the recorded files. Writes failing inputs to
+# fuzz.sh [SECONDS] [TARGET..]   fuzzes the readers of array files and checkpoints and the protocol
+#                                of servers, each target for SECONDS, starting with the recorded
+#                                files and with streams of all calls. Writes failing inputs to
 #                                fuzz/artifacts, and ends with an error if there are any.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,7 +10,7 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 seconds=${1:-60}
 [ $# -eq 0 ] || shift
-[ $# -ne 0 ] || set -- load deserialize checkpoint
+[ $# -ne 0 ] || set -- load deserialize checkpoint protocol
 
 # The nightly toolchain of scripts/miri.sh, because libFuzzer needs unstable compiler options.
 toolchain=$(sed -n 's/^PINNED=//p' scripts/miri.sh)
@@ -21,6 +22,7 @@ cargo "+$toolchain" --version >/dev/null 2>&1 ||
     run_or_print rustup toolchain install "$toolchain" --no-self-update --profile minimal
 
 cargo run --quiet --locked -p kvstore-tests --example fuzz_corpus
+cargo run --quiet --locked -p kvstore-net --features fuzzing --example protocol_corpus
 for target in "$@"; do
     # A file of 4 KiB may request 4 MiB of zeros.
     cargo "+$toolchain" fuzz run "$target" -- -max_total_time="$seconds" -max_len=4096 \

@@ -1,12 +1,19 @@
-//! The command `kvstore`: `serve` starts a server, `status` shows the state of one.
+//! The command `kvstore`: `serve` starts a server, `status` shows the state of one, `certs` makes
+//! certificates.
 
+mod certs;
+mod log;
 mod serve;
+mod settings;
 mod status;
 
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use kvstore::Error;
+use kvstore::{Error, ErrorCode};
+
+/// The exit code for wrong arguments, that of the library for the command line. Others have 1.
+const WRONG: u8 = 2;
 
 /// The address of a server if none is given.
 const ADDRESS: &str = "127.0.0.1:9191";
@@ -16,13 +23,17 @@ fn main() -> ExitCode {
     let done = match arguments.subcommand() {
         Some(("serve", arguments)) => serve::run(arguments),
         Some(("status", arguments)) => status::run(arguments),
+        Some(("certs", arguments)) => certs::run(arguments),
         _ => Err(Error::invalid("no command")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("kvstore: {}", error.chain());
-            ExitCode::FAILURE
+            match error.code() {
+                ErrorCode::InvalidArgument => ExitCode::from(WRONG),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -30,49 +41,70 @@ fn main() -> ExitCode {
 fn command() -> Command {
     let serve = Command::new("serve")
         .about("Starts a server and runs until SIGTERM or SIGINT")
-        .arg(text("address", "The address to listen on").default_value(ADDRESS))
-        .arg(
-            text("store", "The store that holds the values: local or device")
-                .default_value("local"),
+        .after_help(
+            "Each option has an environment variable, such as KVSTORE_ADDRESS. The command line \
+             has precedence over variables, and these over the configuration file.",
         )
+        .arg(text("config", "A configuration file (TOML) with the other options"))
+        .arg(text("address", "The address to listen on [default: 127.0.0.1:9191]"))
+        .arg(text("store", "The store that holds the values: local (the default) or device"))
         .arg(text("checkpoints", "The folder for checkpoints on the server; without one, none"))
-        .arg(text("lease", "How many seconds a silent member stays live").default_value("10"))
+        .arg(text("lease", "How many seconds a silent member stays live [default: 10]"))
+        .args(protection("Listens on addresses that other machines reach, without certificates"))
+        .arg(text("peer_connections", "The most connections from one machine [default: 256]"))
+        .arg(text(
+            "peer_bytes",
+            "The most bytes in calls from one machine [default: half of the memory limit]",
+        ))
+        .arg(text("keys", "The most keys [default: 4000000]"))
+        .arg(text("metrics", "The address for /metrics and /healthz over HTTP; without one, none"))
         .arg(
-            Arg::new("insecure")
-                .long("insecure")
+            Arg::new("status_page")
+                .long("status-page")
                 .action(ArgAction::SetTrue)
-                .help("Listens on addresses that other machines reach, without encryption"),
-        );
+                .help("Adds a page with members, keys and throughput to the address of --metrics"),
+        )
+        .arg(text("log", "What to log: error, warn (the default), info, debug or trace"))
+        .arg(text("log_format", "How to log: text (the default) or json, one object per line"));
     let status = Command::new("status")
         .about("Shows the members and the size of a server")
         .arg(text("server", "The address of the server").default_value(ADDRESS))
-        .arg(text("timeout", "How many seconds to wait").default_value("5"));
+        .arg(text("timeout", "How many seconds to wait").default_value("5"))
+        .args(protection("Connects to other machines without certificates"));
+    let certs = Command::new("certs")
+        .about("Makes certificates for servers and members, from an authority of their own")
+        .after_help(
+            "Makes a folder for each role: server, worker, reader, admin. If the folder has an \
+             authority, keeps it and renews the certificates.",
+        )
+        .arg(text("folder", "Where to write the files").default_value("certs"))
+        .arg(
+            text("hosts", "The names and addresses of the servers, separated by commas")
+                .default_value("localhost,127.0.0.1,::1"),
+        )
+        .arg(text("days", "How many days the certificates are valid").default_value("30"));
     Command::new("kvstore")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Servers of tensor key-value stores")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([serve, status])
+        .subcommands([serve, status, certs])
 }
 
 fn text(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).help(help)
+    let arg = Arg::new(name).help(help);
+    // In configuration files and variables, it has an underscore.
+    arg.long(name.replace('_', "-"))
+}
+
+/// Returns the arguments about the certificates of connections.
+fn protection(insecure: &'static str) -> [Arg; 2] {
+    let certificates = text("certificates", "A folder with ca.pem, cert.pem and key.pem");
+    let insecure = Arg::new("insecure").long("insecure").action(ArgAction::SetTrue).help(insecure);
+    [certificates, insecure.conflicts_with("certificates")]
 }
 
 /// Returns an argument that has a default.
 fn get<'a>(arguments: &'a ArgMatches, name: &str) -> &'a str {
     arguments.get_one::<String>(name).map_or("", String::as_str)
-}
-
-/// Returns an argument in seconds.
-///
-/// # Errors
-/// - [`Error::InvalidArgument`] if it is not a number above 0.
-fn seconds(arguments: &ArgMatches, name: &str) -> Result<std::time::Duration, Error> {
-    let found = get(arguments, name);
-    let seconds =
-        found.parse().ok().and_then(|number| std::time::Duration::try_from_secs_f64(number).ok());
-    seconds.filter(|seconds| !seconds.is_zero()).ok_or_else(|| {
-        Error::invalid(format!("--{name}: expected a number of seconds above 0, found `{found}`"))
-    })
 }

@@ -1,13 +1,18 @@
 //! `kvstore status`.
 
 use clap::ArgMatches;
-use kvstore::{Error, ServerStatus};
+use kvstore::{Error, ServerStatus, status_of};
 
-use crate::{get, seconds};
+use crate::get;
+use crate::settings::{CONNECTION, given};
 
 /// Prints the state of a server as a table.
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
-    let status = ServerStatus::of(get(arguments, "server"), seconds(arguments, "timeout")?)?;
+    let mut options = given(arguments, &CONNECTION);
+    options.push(("timeout", get(arguments, "timeout").to_owned()));
+    let options: Vec<(&str, &str)> =
+        options.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let status: ServerStatus = status_of(get(arguments, "server"), &options)?;
     println!("store     {}", status.store);
     println!("uptime    {} s", status.uptime.as_secs());
     println!("keys      {}", status.num_keys);

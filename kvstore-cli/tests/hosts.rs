@@ -81,15 +81,25 @@ fn no_push_is_lost_or_counted_twice_if_the_cable_is_cut() {
     let Some(hosts) = Hosts::new() else { return };
     let program = Path::new(KVSTORE);
     let address = format!("{}:9191", ADDRESSES[0]);
-    let arguments = ["serve", "--insecure", "--lease", "1", "--address", &address];
-    let mut server = Process::start(hosts.command(0, program).args(arguments));
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = |role: &str| folder.path().join(role).to_str().unwrap().to_owned();
+    let mut making = Command::new(program);
+    making.args(["certs", "--hosts", ADDRESSES[0], "--folder"]).arg(folder.path());
+    assert!(making.status().unwrap().success());
+    let arguments = ["serve", "--lease", "1", "--address", &address];
+    let mut server = hosts.command(0, program);
+    let server = server.args(arguments).env("KVSTORE_CERTIFICATES", certificates("server"));
+    let mut server = Process::start(server);
     server.rest_of_line("listening on ");
     let this = std::env::current_exe().unwrap();
-    let mut worker = worker_command(&mut hosts.command(1, &this), &address);
+    let mut worker = hosts.command(1, &this);
+    worker.env("KVSTORE_CERTIFICATES", certificates("worker"));
+    let mut worker = worker_command(&mut worker, &address);
     let name = worker.rest_of_line("joined dist_async as ");
     worker.rest_of_line("pushing");
     let members = || {
         let mut status = hosts.command(0, program);
+        status.env("KVSTORE_CERTIFICATES", certificates("reader"));
         let output = status.args(["status", "--server", &address]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };

@@ -10,12 +10,17 @@
 
 mod process;
 
+use std::fs;
+use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvstore::{NetStore, NetStoreOptions, backends};
+use kvstore::{Certificates, NetStore, NetStoreOptions, TraceContext, backends};
 use kvstore_core::{Device, ErrorCode, Key, KvStore, Optimizer, Tensor, WorkerGroup};
+
+use tempfile::TempDir;
 
 use self::process::{KVSTORE, LONG, Process, signal};
 
@@ -44,6 +49,10 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn status_shows_members_and_size() {
     let served = Served::start(&["--address", "127.0.0.1:0"]);
@@ -52,7 +61,7 @@ fn status_shows_members_and_size() {
     store.init(&[Key::new("w").unwrap()], &[ones.into()]).unwrap();
     let output = run(&["status", "--server", &served.address]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = stdout(&output);
     for line in ["store     local", "keys      1", "bytes     16", "     0  worker  trainer"] {
         assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");
     }
@@ -79,9 +88,112 @@ fn a_server_ends_in_order_although_its_output_is_closed() {
 #[test]
 fn addresses_that_other_machines_reach_need_a_flag() {
     let output = run(&["serve", "--address", "0.0.0.0:0"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("other machines can reach 0.0.0.0:0"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("`0.0.0.0:0`"), "{}", stderr(&output));
     Served::start(&["--address", "0.0.0.0:0", "--insecure"]);
+}
+
+/// Runs `kvstore certs`, and returns its folder.
+fn certificates(arguments: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(folder.path(), arguments);
+    folder
+}
+
+fn make_certificates(folder: &Path, arguments: &[&str]) {
+    let folder = folder.to_str().unwrap();
+    let output = run(&[&["certs", "--folder", folder], arguments].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+fn text_of(folder: &TempDir, path: &str) -> String {
+    folder.path().join(path).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn made_certificates_protect_servers_and_members() {
+    let folder = certificates(&["--hosts", "127.0.0.1"]);
+    let of = |role: &str| text_of(&folder, role);
+    let served = Served::start(&["--address", "0.0.0.0:0", "--certificates", &of("server")]);
+    let port = served.address.rsplit(':').next().unwrap();
+    let address = format!("127.0.0.1:{port}");
+    let options = |role: &str| {
+        let certificates = Certificates::read(of(role)).unwrap();
+        NetStoreOptions::new(&address).timeout(LONG).certificates(certificates)
+    };
+    let store = NetStore::connect(backends(), &options("worker")).unwrap();
+    assert!(store.keys().unwrap().is_empty());
+    NetStore::connect(backends(), &options("admin")).unwrap();
+    NetStore::connect(backends(), &options("reader").reader()).unwrap();
+    NetStore::connect(backends(), &options("reader")).unwrap_err();
+    let status = |more: &[&str]| run(&[&["status", "--server", &address], more].concat());
+    let output = status(&["--certificates", &of("reader")]);
+    assert!(stdout(&output).contains("members   1"), "{}{}", stdout(&output), stderr(&output));
+    assert_eq!(status(&[]).status.code(), Some(1));
+    // A second run keeps the authority, so that members need not change.
+    let authority = fs::read(folder.path().join("ca.pem")).unwrap();
+    let before = fs::read(folder.path().join("worker/cert.pem")).unwrap();
+    make_certificates(folder.path(), &["--hosts", "127.0.0.1", "--days", "1"]);
+    assert_eq!(fs::read(folder.path().join("ca.pem")).unwrap(), authority);
+    assert_ne!(fs::read(folder.path().join("worker/cert.pem")).unwrap(), before);
+    NetStore::connect(backends(), &options("worker")).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn only_their_owner_reads_private_keys() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = certificates(&[]);
+    for file in ["ca-key.pem", "server/key.pem", "worker/key.pem", "admin/key.pem"] {
+        let mode = fs::metadata(folder.path().join(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+}
+
+#[test]
+fn calls_are_logged_with_their_trace() {
+    let mut command = Command::new(KVSTORE);
+    command.args(["serve", "--address", "127.0.0.1:0", "--log", "debug", "--log-format", "json"]);
+    let mut served = Process::start(command.stderr(Stdio::piped()));
+    let address = served.rest_of_line("listening on ");
+    let options = NetStoreOptions::new(&address).timeout(LONG);
+    let store = NetStore::connect(backends(), &options).unwrap();
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let context = format!("00-{trace}-b7ad6b7169203331-01").parse::<TraceContext>().unwrap();
+    context.scope(|| store.keys().unwrap());
+    drop(store);
+    served.signal("TERM");
+    let mut log = String::new();
+    served.child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let line = log.lines().find(|line| line.contains("list_keys")).expect("a line for the call");
+    for part in [trace, "b7ad6b7169203331", "\"time.busy\"", "\"message\":\"close\""] {
+        assert!(line.contains(part), "no {part} in {line}");
+    }
+}
+
+#[test]
+fn settings_have_three_sources() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = text_of(&folder, "server.toml");
+    fs::write(&config, "address = '127.0.0.1:0'\nstore = 'device'\nlease = 0\n").unwrap();
+    let start = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = Command::new(KVSTORE);
+        command.arg("serve").args(["--config", &config]).args(arguments);
+        command.envs(variables.iter().copied()).stderr(Stdio::piped());
+        Process::start(&mut command)
+    };
+    // The file alone is wrong, and a variable corrects it.
+    let mut wrong = start(&[], &[]);
+    assert_eq!(wrong.child.wait().unwrap().code(), Some(2));
+    let mut served =
+        start(&[("KVSTORE_LEASE", "5"), ("KVSTORE_STORE", "none")], &["--store=local"]);
+    let address = served.rest_of_line("listening on ");
+    let output = run(&["status", "--server", &address]);
+    assert!(stdout(&output).contains("store     local"), "{}", stdout(&output));
+    // A flag on the command line replaces the other half of the pair.
+    let variables = [("KVSTORE_LEASE", "5"), ("KVSTORE_CERTIFICATES", "nowhere")];
+    assert_eq!(start(&variables, &[]).child.wait().unwrap().code(), Some(2));
+    start(&variables, &["--insecure"]).rest_of_line("listening on ");
 }
 
 #[test]
@@ -119,14 +231,32 @@ fn calls_on_a_stopped_server_wait_until_it_continues() {
 
 #[test]
 fn wrong_arguments_are_rejected() {
-    for (arguments, text) in [
-        (&["serve", "--address", "nowhere"][..], "--address: expected HOST:PORT, found `nowhere`"),
-        (&["serve", "--store", "dist_sync"], "store type `dist_sync` on a server: expected one of"),
-        (&["serve", "--lease", "0"], "--lease: expected a number of seconds above 0, found `0`"),
-        (&["status", "--server", "127.0.0.1:1"], "server `127.0.0.1:1`"),
+    for (code, arguments, text) in [
+        (2, &["serve", "--address", "nowhere"][..], "address: expected HOST:PORT, found `nowhere`"),
+        (
+            2,
+            &["serve", "--store", "dist_sync"],
+            "store type `dist_sync` on a server: expected one of",
+        ),
+        (
+            2,
+            &["serve", "--lease", "0"],
+            "option `lease`: expected a number of seconds above 0, found `0`",
+        ),
+        (
+            2,
+            &["serve", "--log", "loud"],
+            "option `log`: expected error, warn, info, debug or trace",
+        ),
+        (2, &["serve", "--log-format", "xml"], "option `log_format`: expected text or json"),
+        (2, &["serve", "--nothing"], "unexpected argument '--nothing'"),
+        (2, &["serve", "--insecure", "--certificates", "a"], "cannot be used with"),
+        (2, &["certs", "--days", "0"], "--days: expected a number from 1 to 3649, found `0`"),
+        (2, &["certs", "--hosts", " , "], "--hosts: expected names and addresses, found none"),
+        (1, &["status", "--server", "127.0.0.1:1"], "server `127.0.0.1:1`"),
     ] {
         let output = run(arguments);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
         assert!(stderr(&output).contains(text), "{arguments:?}: {}", stderr(&output));
     }
     let output = run(&["srve"]);

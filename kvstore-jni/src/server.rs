@@ -57,6 +57,18 @@ fn address<'l>(env: &mut Env<'l>, _class: JClass<'_>, server: jlong) -> Result<J
     Ok(JString::from_str(env, self::server(server)?.address().to_string())?)
 }
 
+native!(fn metrics_address(server: jlong) -> JString);
+/// Returns an empty string if the server has no HTTP endpoint.
+fn metrics_address<'l>(
+    env: &mut Env<'l>,
+    _class: JClass<'_>,
+    server: jlong,
+) -> Result<JString<'l>> {
+    let address = self::server(server)?.metrics_address();
+    let address = address.map_or_else(String::new, |address| address.to_string());
+    Ok(JString::from_str(env, address)?)
+}
+
 native!(fn store(server: jlong) -> jlong);
 /// Returns the handle of the store that holds the values.
 fn store(_env: &mut Env<'_>, _class: JClass<'_>, server: jlong) -> Result<jlong> {

@@ -54,7 +54,8 @@
 //! - `clip_global_norm` needs one server.
 //! - `restore` replaces the contents of the server, so one worker should call it.
 //! - The server trusts the sizes in messages, up to its memory limit.
-//! - Connections are neither authenticated nor encrypted.
+//! - Without [`Certificates`], connections are neither authenticated nor encrypted, so only
+//!   processes of the same machine may use them, unless the options permit it.
 //!
 //! # Structure
 //!
@@ -64,9 +65,22 @@
 //!   server has a key. It has no I/O, threads or clocks.
 //! - `wire` converts values and errors to messages; `server` and `client` move them.
 
+mod accounts;
+#[cfg(test)]
+#[allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a check fails by panicking"
+)]
+mod attacks;
+mod certificates;
 mod client;
 #[cfg(test)]
 mod faults;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod proto;
 pub mod rules;
 mod runtime;
@@ -74,11 +88,14 @@ mod same_process;
 mod server;
 #[cfg(test)]
 mod simulation;
+mod trace;
 #[cfg(test)]
 #[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a check fails by panicking")]
 mod versions;
 mod wire;
 
+pub use certificates::Certificates;
 pub use client::{NetStore, NetStoreOptions, ServerStatus};
 pub use kvstore_core::GroupMember;
 pub use server::{CommandHandler, Server, ServerOptions};
+pub use trace::TraceContext;

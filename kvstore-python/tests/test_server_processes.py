@@ -1,6 +1,7 @@
 """Servers in processes of their own: `python -m mxkv serve`, and the jobs of MXNet's launchers."""
 
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -15,6 +16,9 @@ import mxkv as mx
 
 #: Far longer than any process takes.
 SECONDS = 60
+
+#: A folder with certificates for each role.
+CERTIFICATES = pathlib.Path(__file__).parents[2] / "tests" / "certificates"
 
 
 def serve(*arguments, **options):
@@ -40,7 +44,9 @@ class Serving:
     """A server in a process of its own."""
 
     def __init__(self, *arguments, **options):
-        self.process = serve("--address", "127.0.0.1:0", *arguments, **options)
+        if "--config" not in arguments:
+            arguments = ("--address", "127.0.0.1:0", *arguments)
+        self.process = serve(*arguments, **options)
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):
             self.process.kill()
@@ -54,8 +60,8 @@ class Serving:
         self.process.kill()
         self.process.communicate()
 
-    def connect(self):
-        return mx.kv.create("dist_async", servers=self.address, timeout=SECONDS)
+    def connect(self, **options):
+        return mx.kv.create("dist_async", servers=self.address, timeout=SECONDS, **options)
 
 
 FUNCTIONS = """
@@ -124,17 +130,22 @@ def test_checkpoints(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--lease", "x"], "argument --lease: invalid float value: 'x'"),
+        (["--lease", "x"], "option `lease`: expected a number of seconds above 0, found `x`"),
         (["--lease", "-1"], "option `lease`: expected a number of seconds above 0"),
         (["--store", "p3"], "store type `p3` on a server"),
-        (["--address", "9191"], "--address: expected HOST:PORT, found `9191`"),
-        (["--address", "127.0.0.1:x"], "--address: expected HOST:PORT, found `127.0.0.1:x`"),
+        (["--address", "9191"], "address: expected HOST:PORT, found `9191`"),
+        (["--address", "127.0.0.1:x"], "address: expected HOST:PORT, found `127.0.0.1:x`"),
+        (["--address", ""], "address: expected HOST:PORT, found ``"),
         (
             ["--address", "0.0.0.0:9191"],
-            "--address: other machines can reach 0.0.0.0:9191, and connections are neither "
-            "authenticated nor encrypted: use a loopback address, or add --insecure in a private "
-            "network",
+            "without certificates, connections are neither authenticated nor encrypted: set "
+            "`certificates` (KVSTORE_CERTIFICATES), or, in a private network, `insecure` ",
         ),
+        (["--certificates", "no-such-folder"], "certificates: cannot read `no-such-folder/ca.pem`"),
+        (["--certificates", "", "--insecure"], "--insecure: not allowed with argument --cert"),
+        (["--peer-connections", "0"], "option `peer_connections`: expected a whole number above 0"),
+        (["--peer-bytes", "x"], "option `peer_bytes`: expected a whole number above 0, found `x`"),
+        (["--keys", "0"], "option `keys`: expected a whole number above 0, found `0`"),
         (["--updater", "functions"], "--updater: expected MODULE:FUNCTION, found `functions`"),
         (["--updater", "missing.it:f"], "--updater: there is no module `missing`"),
         (["--updater", "functions:x"], "--updater: module `functions` has no `x`"),
@@ -159,6 +170,61 @@ def test_a_broken_module(folder):
 def test_insecure_servers():
     with Serving("--insecure", "--address", "0.0.0.0:0") as serving:
         assert serving.address.startswith("0.0.0.0:")
+
+
+def variables(**settings):
+    """Returns an environment with these settings."""
+    return {**os.environ, **{f"KVSTORE_{name.upper()}": it for name, it in settings.items()}}
+
+
+def test_certificates():
+    with Serving("--certificates", str(CERTIFICATES / "server")) as serving:
+        serving.connect(certificates=CERTIFICATES / "worker").init("w", mx.nd.ones(2))
+        reader = serving.connect(certificates=CERTIFICATES / "reader", reader=True)
+        assert reader.pull("w").tolist() == [1.0, 1.0]
+        with pytest.raises(mx.errors.UnsupportedError, match="needs a certificate with the role"):
+            reader.push("w", mx.nd.ones(2))
+
+
+def test_the_command_line_precedes_variables_and_these_the_file(tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text("address = '127.0.0.1:0'\nstore = 'device'\nlease = 0\n")
+    arguments = ("--config", str(file))
+    # The file alone is wrong.
+    process = serve(*arguments)
+    assert "option `lease`: expected a number of seconds above 0, found `0`" in ended(process)[1]
+    correct = variables(lease="5", store="no such store", keys="1")
+    with Serving(*arguments, "--store=local", env=correct) as serving:
+        assert not serving.address.endswith(":9191")
+        kv = serving.connect()
+        kv.init("a", mx.nd.ones(2))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="at most 1 keys"):
+            kv.init("b", mx.nd.ones(2))
+    file.write_text("address = '127.0.0.1:0'\n")
+    environment = variables(config=str(file), address="", peer_bytes="65536", checkpoints=".")
+    with Serving(*arguments, env=environment, cwd=tmp_path) as serving:
+        kv = serving.connect()
+        with pytest.raises(mx.errors.InvalidArgumentError, match="at most 65536 bytes"):
+            kv.init("large", mx.nd.ones(1 << 20))
+        kv.checkpoint_on_servers("model")
+        assert (tmp_path / "model").is_dir()
+
+
+def test_certificates_and_insecure_replace_each_other(tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text("address = '0.0.0.0:0'\ninsecure = true\n")
+    arguments = ("--config", str(file))
+    with Serving(*arguments):
+        pass
+    wrong = variables(certificates="no-such-folder")
+    assert "cannot read `no-such-folder/ca.pem`" in ended(serve(*arguments, env=wrong))[1]
+    with Serving(*arguments, "--insecure", env=wrong):
+        pass
+    both = variables(certificates="no-such-folder", insecure="1")
+    text = "option `certificates` and option `insecure`: expected one of them, found both"
+    assert text in ended(serve(*arguments, env=both))[1]
+    none = variables(insecure="0")
+    assert "neither authenticated nor encrypted" in ended(serve(*arguments, env=none))[1]
 
 
 def test_a_port_in_use():
@@ -230,10 +296,28 @@ def free_port():
         return free.getsockname()[1]
 
 
-def job(num_servers, num_workers):
+def own_address():
+    """Returns an address of this machine that other machines can reach, or `None`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Sends nothing: the system only selects the address from which it would send.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        found = probe.getsockname()[0]
+    return None if found.startswith("127.") else found
+
+
+#: Skips a test on a machine without a network.
+needs_network = pytest.mark.skipif(
+    own_address() is None, reason="this machine has no address that others can reach"
+)
+
+
+def job(num_servers, num_workers, host="127.0.0.1"):
     return {
         **os.environ,
-        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_URI": host,
         "DMLC_PS_ROOT_PORT": str(free_port()),
         "DMLC_NUM_SERVER": str(num_servers),
         "DMLC_NUM_WORKER": str(num_workers),
@@ -241,13 +325,15 @@ def job(num_servers, num_workers):
     }
 
 
-def test_a_job_of_five_processes():
-    environment = job(2, 2)
+def run_job(environment, variables_of=lambda role: {}):
+    """Runs a job of two servers and two workers, and checks what it prints. `variables_of` returns
+    variables for a role.
+    """
     roles = ["scheduler", "server", "server", "worker", "worker"]
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", SCRIPT],
-            env={**environment, "DMLC_ROLE": role},
+            env={**environment, "DMLC_ROLE": role, **variables_of(role)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -264,6 +350,32 @@ def test_a_job_of_five_processes():
     assert [output for output, _ in outputs[:3]] == [""] * 3
     lines = sorted(output for output, _ in outputs[3:])
     assert lines == [f"worker {rank} of 2 [-1.5, -1.5] [4.0, 4.0]\n" for rank in range(2)]
+
+
+def test_a_job_of_five_processes():
+    run_job(job(2, 2))
+
+
+def test_a_job_with_certificates():
+    def certificates(role):
+        folder = "worker" if role == "worker" else "server"
+        return {"KVSTORE_CERTIFICATES": str(CERTIFICATES / folder)}
+
+    run_job(job(2, 2), certificates)
+
+
+@needs_network
+def test_a_job_that_other_machines_can_reach_may_be_insecure():
+    run_job({**job(2, 2, own_address()), "KVSTORE_INSECURE": "1"})
+
+
+@needs_network
+@pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
+def test_a_job_that_other_machines_can_reach_needs_certificates(role):
+    done = run(SCRIPT, env={**job(1, 1, own_address()), "DMLC_ROLE": role}, timeout=SECONDS)
+    assert done.returncode == 1
+    assert f"`{own_address()}:" in done.stderr
+    assert "without certificates, connections are neither authenticated" in done.stderr
 
 
 @pytest.mark.parametrize("role", ["server", "scheduler"])

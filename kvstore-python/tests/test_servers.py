@@ -1,11 +1,13 @@
 """Servers, and stores on them."""
 
 import gc
+import json
 import os
 import queue
 import sys
 import threading
 import time
+import urllib.request
 import weakref
 
 import children
@@ -55,6 +57,8 @@ def wait_until(condition):
         ({"servers": []}, ValueError, "option `servers`: expected HOST:PORT"),
         ({"servers": ["a:1", 2]}, TypeError, r"servers\[1\]: expected a string, found 2"),
         ({"stalenes": 1}, TypeError, "`stalenes`: did you mean `staleness`"),
+        ({"certificates": 1}, TypeError, "certificates: expected a path, found 1"),
+        ({"insecure": "1"}, TypeError, "insecure: expected True or False, found '1'"),
         ({"x": 1}, TypeError, "unknown option `x`. The options are servers, member, "),
     ],
 )
@@ -77,13 +81,22 @@ def test_other_stores_have_no_options(name):
     ("options", "kind", "text"),
     [
         ({"address": 9191}, TypeError, "address: expected a string, found 9191"),
-        ({"store": None}, TypeError, "store: expected a string, found None"),
+        ({"address": "9191"}, ValueError, "address: expected HOST:PORT, found `9191`"),
+        ({"store": 1}, TypeError, "store: expected a string, found 1"),
         ({"store": "p3"}, ValueError, "store type `p3` on a server: expected one of local, "),
         ({"checkpoints": b"x"}, TypeError, "checkpoints: expected a path, found b'x'"),
         ({"lease": "1"}, TypeError, "lease: expected a number of seconds, found '1'"),
         ({"lease": 0}, ValueError, "option `lease`: expected a number of seconds above 0"),
+        ({"config": 1}, TypeError, "config: expected a path, found 1"),
+        ({"certificates": b"x"}, TypeError, "certificates: expected a path, found b'x'"),
+        ({"insecure": 1}, TypeError, "insecure: expected True or False, found 1"),
+        ({"peer_connections": 0}, ValueError, "option `peer_connections`: expected a whole number"),
+        ({"peer_bytes": 0.5}, TypeError, "peer_bytes: expected a whole number, found 0.5"),
+        ({"keys": -1}, ValueError, "keys: expected 0 to"),
         ({"updater": 1}, TypeError, "updater: expected a function, found 1"),
         ({"on_command": 1}, TypeError, "on_command: expected a function, found 1"),
+        ({"on_comand": 1}, TypeError, "`on_comand`: did you mean `on_command`"),
+        ({"x": 1}, TypeError, "unknown option `x`. The options are address, config, "),
     ],
 )
 def test_wrong_options_of_a_server(options, kind, text):
@@ -391,3 +404,20 @@ def test_a_forked_child_neither_uses_nor_ends_the_server():
     print(kv.pull("w").tolist())
     """
     assert children.output(program, SECONDS) == "[1.0, 1.0]\n"
+
+
+def test_metrics_and_the_status_page():
+    with KVStoreServer("127.0.0.1:0", metrics="127.0.0.1:0", status_page=True) as server:
+        kv = mx.kv.create("dist_async", servers=server.address)
+        kv.init("w", mx.nd.ones(2))
+
+        def get(path):
+            with urllib.request.urlopen(f"http://{server.metrics_address}{path}") as answer:
+                return answer.read().decode()
+
+        assert 'kvstore_calls_total{verb="init",outcome="ok"} 1' in get("/metrics")
+        assert get("/healthz") == "serving\n"
+        assert get("/").startswith("<!DOCTYPE html>")
+        assert json.loads(get("/status.json"))["num_keys"] == 1
+    with KVStoreServer("127.0.0.1:0") as server:
+        assert server.metrics_address is None

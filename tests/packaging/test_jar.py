@@ -101,6 +101,12 @@ class ContentTest(unittest.TestCase):
     def test_the_jar_has_no_examples(self):
         self.assertEqual([name for name in entries() if "examples" in name], [])
 
+    def test_no_jar_has_keys_of_the_tests(self):
+        for classifier in ["", "-sources", "-javadoc"]:
+            with self.subTest(classifier):
+                found = [name for name in entries(classifier) if name.endswith(".pem")]
+                self.assertEqual(found, [])
+
     def test_each_namespace_is_compiled_and_its_class_is_younger(self):
         with zipfile.ZipFile(JARS / f"{NAME}.jar") as jar:
             times = {entry.filename: entry.date_time for entry in jar.infolist()}

@@ -50,6 +50,12 @@ class WheelTest(unittest.TestCase):
             with self.subTest(platform):
                 self.assertEqual([name for name in names if ".so" in name], [MODULE])
 
+    def test_no_wheel_has_keys_of_the_tests(self):
+        for path in WHEELS.glob("mxkv-*.whl"):
+            with self.subTest(path.name), zipfile.ZipFile(path) as wheel:
+                found = [name for name in wheel.namelist() if name.endswith(".pem")]
+                self.assertEqual(found, [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -30,7 +30,8 @@ fn collect(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.expect("a folder can be listed").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_output = name == "target" || name.starts_with('.');
+        let is_output =
+            ["target", "corpus", "artifacts"].contains(&&*name) || name.starts_with('.');
         let extension = path.extension().unwrap_or_default().to_string_lossy();
         if path.is_dir() && !is_output {
             collect(&path, extensions, found);

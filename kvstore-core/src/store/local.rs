@@ -104,19 +104,22 @@ impl LocalStore {
         Ok(values)
     }
 
+    /// Returns the number of keys.
+    pub fn num_keys(&self) -> usize {
+        self.table.len()
+    }
+
     /// Returns whether pushes call a user's updater, which may take any time.
     pub fn has_updater(&self) -> bool {
-        let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
-        matches!(settings.policy, Policy::Updater(_))
+        self.updater().is_some()
     }
 
     /// Returns the updater that pushes call.
     pub fn updater(&self) -> Option<Arc<dyn Updater>> {
         let settings = self.settings.read().unwrap_or_else(PoisonError::into_inner);
-        if let Policy::Updater(updater) = &settings.policy {
-            Some(Arc::clone(updater))
-        } else {
-            None
+        match &settings.policy {
+            Policy::Updater(updater) => Some(Arc::clone(updater)),
+            _ => None,
         }
     }
 

@@ -92,6 +92,10 @@ impl Progress {
 }
 
 impl Table {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Adds all keys, or none.
     ///
     /// # Errors

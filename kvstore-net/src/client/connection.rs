@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kvstore_core::{Backends, Description, Error, Result, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use super::endpoint::{CONNECT, endpoint};
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
 use super::pulled::PulledVersions;
 use super::streams::Streams;
@@ -21,15 +22,11 @@ use crate::proto;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::rules::Backoff;
-use crate::server::{FRAME, KEEP_ALIVE, WINDOW};
+use crate::trace::TraceContext;
 use crate::wire::{Elements, parse_spec};
 
 /// A function that is called with the members when they change.
 pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
-
-/// How long an attempt to connect may take. The next one follows after a pause of up to a second,
-/// so that a client reconnects soon after the network is back.
-const CONNECT: Duration = Duration::from_secs(5);
 
 /// How much longer than the server the client waits, so that the server's report of a timeout,
 /// which says for whom it waits, arrives first.
@@ -52,6 +49,8 @@ pub(crate) struct Connection {
     left_because: Arc<OnceLock<String>>,
     /// Ends the membership when it is dropped or a message is sent.
     end: mpsc::Sender<()>,
+    /// Whether this process has decided to leave.
+    is_leaving: AtomicBool,
     jitter: AtomicU64,
 }
 
@@ -113,12 +112,15 @@ pub(crate) struct Call {
     pub(crate) changes: bool,
     /// A description of the call for errors.
     pub(crate) what: String,
+    /// The trace of the thread that makes the call.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl Call {
     /// Returns a call that changes nothing.
     pub(super) fn read(verb: Verb, what: String) -> Self {
-        Self { verb, elements: Elements::default(), changes: false, what }
+        let trace = TraceContext::current();
+        Self { verb, elements: Elements::default(), changes: false, what, trace }
     }
 
     /// Returns a call that changes something, without data.
@@ -183,7 +185,8 @@ pub(super) fn is_unknown(error: &Error) -> bool {
 impl Connection {
     /// Connects to a server and joins its group.
     pub(super) async fn open(target: Target) -> Result<Arc<Self>> {
-        let endpoint = endpoint(&target)?;
+        let endpoint = endpoint(&target.server, &target.security)?;
+        let endpoint = endpoint.connect_timeout(target.timeout.min(CONNECT));
         let channels = (0..target.connections.get()).map(|_| endpoint.connect_lazy()).collect();
         Self::join(target, channels).await
     }
@@ -211,6 +214,7 @@ impl Connection {
             known_run: AtomicU64::new(0),
             left_because: Arc::default(),
             end,
+            is_leaving: AtomicBool::new(false),
         });
         let deadline = connection.deadline();
         connection.joined(deadline).await?;
@@ -334,13 +338,17 @@ impl Connection {
         }
     }
 
-    /// Ends the membership.
+    /// Ends the membership. Later calls fail, also while the server does not know it yet.
     pub(super) fn leave(&self) {
+        self.is_leaving.store(true, Ordering::Relaxed);
         let _ = self.end.try_send(());
     }
 
     /// Returns the membership, and waits for it until the deadline.
     pub(super) async fn joined(&self, deadline: Duration) -> Result<proto::JoinReply> {
+        if self.is_leaving.load(Ordering::Relaxed) {
+            return Err(Error::Closed { what: "the store".to_owned() });
+        }
         let mut session = self.session.clone();
         let left = deadline.saturating_sub(self.start.elapsed());
         let settled = session.wait_for(|session| !matches!(session, Session::Absent(_)));
@@ -367,7 +375,7 @@ impl Connection {
             Session::Refused(Code::AlreadyExists | Code::InvalidArgument, reason) => {
                 Err(Error::InvalidArgument(reason))
             }
-            Session::Refused(Code::Unimplemented, reason) => {
+            Session::Refused(Code::Unimplemented | Code::PermissionDenied, reason) => {
                 Err(Error::Unsupported(format!("server `{server}`: {reason}")))
             }
             Session::Refused(_, reason) => Err(Error::Transport {
@@ -496,6 +504,7 @@ impl Connection {
             sequence,
             answered_below,
             unanswered,
+            traceparent: call.trace.map_or_else(String::new, |trace| trace.to_string()),
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1),
             verb: Some(verb),
         };
@@ -522,11 +531,13 @@ impl Connection {
             Ok(Err(status)) => match status.code() {
                 Code::FailedPrecondition => Attempt::Fenced,
                 Code::Aborted => Attempt::NotMade(status),
-                Code::Unimplemented => Attempt::Failed(Error::Unsupported(format!(
-                    "server `{}`: {}",
-                    self.target.server,
-                    status.message()
-                ))),
+                Code::Unimplemented | Code::PermissionDenied => {
+                    Attempt::Failed(Error::Unsupported(format!(
+                        "server `{}`: {}",
+                        self.target.server,
+                        status.message()
+                    )))
+                }
                 _ if has_not_connected(&status) => Attempt::NotMade(status),
                 Code::InvalidArgument | Code::OutOfRange => Attempt::Failed(Error::Transport {
                     operation: call.what.clone(),
@@ -537,24 +548,6 @@ impl Connection {
             Err(_) => Attempt::Lost(Status::deadline_exceeded("no answer")),
         }
     }
-}
-
-/// Returns the settings of a connection to a server.
-///
-/// # Errors
-/// - [`Error::InvalidArgument`] if the address is not one.
-pub(crate) fn endpoint(target: &Target) -> Result<Endpoint> {
-    let server = &target.server;
-    let endpoint = Endpoint::from_shared(format!("http://{server}"))
-        .map_err(|_| Error::invalid(format!("server: expected HOST:PORT, found `{server}`")))?;
-    Ok(endpoint
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_frame_size(FRAME)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .connect_timeout(target.timeout.min(CONNECT)))
 }
 
 /// Returns a random number as a fraction from 0 to 1.

@@ -11,6 +11,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::connection::fraction;
+use crate::certificates::{Security, refusal};
 use crate::proto::store_client::StoreClient;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::Backoff;
@@ -32,6 +33,7 @@ pub(crate) struct Target {
     pub(crate) timeout: Duration,
     /// The number of connections for calls.
     pub(crate) connections: NonZeroUsize,
+    pub(crate) security: Security,
 }
 
 /// The state of the membership.
@@ -117,8 +119,13 @@ impl Ended {
             Code::AlreadyExists
             | Code::FailedPrecondition
             | Code::InvalidArgument
+            | Code::PermissionDenied
             | Code::Unimplemented => Self::Refused(status),
-            _ => Self::Lost(reason_of(&status)),
+            // Neither side gets another certificate before it starts again.
+            _ => match refusal(&status) {
+                Some(text) => Self::Refused(Status::permission_denied(text)),
+                None => Self::Lost(reason_of(&status)),
+            },
         }
     }
 }

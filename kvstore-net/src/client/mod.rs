@@ -3,6 +3,7 @@
 pub(crate) mod connection;
 mod descriptions;
 pub(crate) mod driver;
+pub(crate) mod endpoint;
 mod group;
 pub(crate) mod membership;
 mod options;
@@ -13,7 +14,7 @@ mod sharded;
 mod snapshots;
 mod status;
 mod store;
-mod streams;
+pub(crate) mod streams;
 
 pub use options::NetStoreOptions;
 pub use status::ServerStatus;

@@ -1,10 +1,13 @@
 //! [`NetStoreOptions`]: how a process joins a group.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::NetStore;
+use crate::certificates::{Certificates, Security};
 use crate::rules::Role;
+use crate::server::Server;
 
 /// How long a call waits by default.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -23,6 +26,7 @@ pub struct NetStoreOptions {
     pub(super) staleness: Option<u64>,
     pub(super) divide_above: usize,
     pub(super) connections: NonZeroUsize,
+    pub(super) security: Security,
 }
 
 impl NetStoreOptions {
@@ -44,6 +48,7 @@ impl NetStoreOptions {
             staleness: None,
             divide_above: DIVIDE_ABOVE,
             connections: NonZeroUsize::MIN,
+            security: Security::default(),
         }
     }
 
@@ -95,11 +100,34 @@ impl NetStoreOptions {
         self
     }
 
+    /// Sets the certificate of this member, and makes connections encrypted. Servers on other
+    /// machines need one, and its role must permit what this member does.
+    #[must_use]
+    pub fn certificates(mut self, certificates: Certificates) -> Self {
+        self.security.certificates = Some(Arc::new(certificates));
+        self
+    }
+
+    /// Permits connections to other machines without certificates. Machines between this one and
+    /// the servers can then read and change everything.
+    #[must_use]
+    pub fn insecure(mut self) -> Self {
+        self.security.is_insecure = true;
+        self
+    }
+
     /// Bounds the staleness of pulls: a pull of a key waits until no live worker is more than
     /// `staleness` pushes of this key behind this member. By default, pulls do not wait.
     #[must_use]
     pub fn staleness(mut self, staleness: u64) -> Self {
         self.staleness = Some(staleness);
         self
+    }
+}
+
+impl Server {
+    /// Returns options for another server, with the certificates of this one.
+    pub fn options_for(&self, server: impl Into<String>) -> NetStoreOptions {
+        NetStoreOptions { security: self.security().clone(), ..NetStoreOptions::new(server) }
     }
 }

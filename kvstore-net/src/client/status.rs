@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use kvstore_core::{Error, GroupMember, Result};
-use tonic::transport::Endpoint;
+use tonic::{Code, Status};
 
+use super::NetStoreOptions;
+use super::endpoint::endpoint;
 use super::streams;
 use crate::proto;
 use crate::proto::request::Verb;
@@ -31,16 +33,21 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Asks the server at this address. The caller need not be a member.
+    /// Asks the first server of these options. The caller need not be a member. Of the other
+    /// options, only the timeout and the certificates take effect.
     ///
     /// # Errors
+    /// - [`Error::InvalidArgument`] if there is no server, or it needs certificates.
     /// - [`Error::Transport`] if the server cannot be reached or does not answer in time.
-    pub fn of(server: &str, timeout: Duration) -> Result<Self> {
-        let address = server.to_owned();
+    pub fn of(options: &NetStoreOptions) -> Result<Self> {
+        let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
+        let server = options.servers.first().ok_or_else(none)?;
+        let timeout = options.timeout;
+        let endpoint = endpoint(server, &options.security)?.connect_timeout(timeout);
+        let address = server.clone();
         let asking = async move {
             let failed = |source: tonic::transport::Error| lost(&address, source);
-            let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(failed)?;
-            let channel = endpoint.connect_timeout(timeout).connect().await.map_err(failed)?;
+            let channel = endpoint.connect().await.map_err(failed)?;
             let request = proto::Request {
                 verb: Some(Verb::Status(proto::Empty {})),
                 ..proto::Request::default()
@@ -48,8 +55,9 @@ impl ServerStatus {
             let frame = proto::RequestFrame { request: Some(request), data: bytes::Bytes::new() };
             let frames = tokio_stream::iter([frame]);
             let replies = streams::open(channel, frames).await;
-            let mut replies = replies.map_err(|status| lost(&address, status))?;
-            let first = replies.message().await.map_err(|status| lost(&address, status))?;
+            let mut replies = replies.map_err(|status| refused_or_lost(&address, status))?;
+            let first = replies.message().await;
+            let first = first.map_err(|status| refused_or_lost(&address, status))?;
             let status = first.and_then(|frame| frame.reply).and_then(|reply| reply.status);
             status.ok_or_else(|| lost(&address, "a reply without a status"))
         };
@@ -69,6 +77,15 @@ impl ServerStatus {
 
 async fn tokio_timeout<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()
+}
+
+fn refused_or_lost(server: &str, status: Status) -> Error {
+    match status.code() {
+        Code::PermissionDenied | Code::Unimplemented => {
+            Error::Unsupported(format!("server `{server}`: {}", status.message()))
+        }
+        _ => lost(server, status),
+    }
 }
 
 fn lost(server: &str, source: impl Into<kvstore_core::BoxError>) -> Error {

@@ -75,6 +75,7 @@ impl NetStore {
             is_reader: options.role == Role::Reader,
             timeout: options.timeout,
             connections: options.connections,
+            security: options.security.clone(),
         });
         let local_member = Some(LocalMember::new(process));
         let mut store = Self::on(Servers::connect(backends, targets.collect())?, options);

@@ -6,6 +6,10 @@ use std::time::Duration;
 /// How long a dead member is remembered.
 const MEMORY: Duration = Duration::from_secs(3600);
 
+/// How many dead members are remembered, and how many names of replaced processes. More than
+/// programs have, so that a peer that joins under many names does not fill the memory.
+const MOST_DEAD: usize = 4096;
+
 /// How many replaced processes are remembered for each name.
 const MOST_REPLACED: usize = 16;
 
@@ -245,7 +249,8 @@ impl Members {
             Presence::Lease(_) => false,
         };
         let dead = self.known.iter().filter(|(_, member)| is_forgotten(member));
-        let forgotten: Vec<String> = dead.map(|(name, _)| name.clone()).collect();
+        let mut forgotten: Vec<String> = dead.map(|(name, _)| name.clone()).collect();
+        forgotten.extend(self.dead_above(MOST_DEAD));
         for name in &forgotten {
             self.known.remove(name);
         }
@@ -257,7 +262,32 @@ impl Members {
             }
             replaced.unused.get_or_insert(now).saturating_add(MEMORY) > now
         });
+        let excess = self.replaced.len().saturating_sub(MOST_DEAD);
+        let unused = self.replaced.iter().filter_map(|(name, replaced)| {
+            let since = replaced.unused?;
+            Some((since, name.clone()))
+        });
+        let mut unused: Vec<(Duration, String)> = unused.collect();
+        unused.sort_unstable();
+        for (_, name) in unused.into_iter().take(excess) {
+            self.replaced.remove(&name);
+        }
         forgotten
+    }
+
+    /// Returns the names of the members that have been dead for the longest, if more than `most`
+    /// are dead.
+    fn dead_above(&self, most: usize) -> Vec<String> {
+        let dead = self.known.iter().filter_map(|(name, member)| match member.presence {
+            Presence::Dead(since) => Some((since, name)),
+            Presence::Lease(_) => None,
+        });
+        let mut dead: Vec<_> = dead.collect();
+        let excess = dead.len().saturating_sub(most);
+        if excess > 0 {
+            dead.sort_unstable();
+        }
+        dead.into_iter().take(excess).map(|(_, name)| name.clone()).collect()
     }
 
     /// Returns when the next lease ends, or `None` if there is no lease.

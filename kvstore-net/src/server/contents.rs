@@ -3,11 +3,11 @@
 //! Members compress values themselves and keep the residuals, so that only codes travel. The store
 //! gets the decoded values and has no compression of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{
-    Backends, Compression, KvStore, LocalStore, Result, Snapshot, Value, check_clip,
+    Backends, Compression, Error, Key, KvStore, LocalStore, Result, Snapshot, Value, check_clip,
 };
 
 use super::verbs::{self, Answer, Payload};
@@ -21,12 +21,13 @@ use crate::wire::{parse_spec, settings_of, to_compression};
 pub(crate) struct Contents {
     store: Arc<LocalStore>,
     backends: Backends,
+    most_keys: usize,
     compression: Mutex<Option<Compression>>,
 }
 
 impl Contents {
-    pub(crate) fn new(store: Arc<LocalStore>, backends: Backends) -> Self {
-        Self { store, backends, compression: Mutex::default() }
+    pub(crate) fn new(store: Arc<LocalStore>, backends: Backends, most_keys: usize) -> Self {
+        Self { store, backends, most_keys, compression: Mutex::default() }
     }
 
     pub(crate) fn store(&self) -> &LocalStore {
@@ -35,6 +36,26 @@ impl Contents {
 
     pub(crate) fn backends(&self) -> &Backends {
         &self.backends
+    }
+
+    /// Checks that there is room for the keys of an `init`.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if the store would have too many keys.
+    pub(crate) fn check_room(&self, values: &[proto::Value]) -> Result<()> {
+        let (held, most) = (self.store.num_keys(), self.most_keys);
+        if held.saturating_add(values.len()) <= most {
+            return Ok(());
+        }
+        let known: HashSet<Key> = self.store.keys()?.into_iter().collect();
+        let is_new = |value: &&proto::Value| !known.contains(value.key.as_str());
+        let num_new = values.iter().filter(is_new).count();
+        if num_new == 0 || known.len().saturating_add(num_new) <= most {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "init: {num_new} new keys, but the server has {held} of at most {most} keys"
+        )))
     }
 
     /// Returns how the members compress values.

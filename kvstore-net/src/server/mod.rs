@@ -1,45 +1,61 @@
 //! [`Server`]: a store that the members of a group reach over the network.
 
+pub(crate) mod access;
+mod calls;
 pub(crate) mod checkpoints;
+mod commands;
+mod connections;
 pub(crate) mod contents;
 mod gate;
 pub(crate) mod group;
 pub(crate) mod holder;
+mod http;
 mod local_stores;
-mod paced;
+mod member_stream;
+pub(crate) mod metrics;
+mod options;
 mod records;
 mod replies;
+mod report;
 pub(crate) mod service;
 mod snapshots;
+mod standard;
 mod verbs;
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
 use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::{Stream, StreamExt};
-use tonic::transport::server::{Connected, TcpIncoming};
+use tokio_stream::Stream;
+use tonic::transport::server::Connected;
+use tonic_health::server::HealthReporter;
 
+use self::access::Access;
 use self::checkpoints::Checkpoints;
+use self::commands::Commands;
+use self::connections::{Connections, listen};
 use self::contents::Contents;
 use self::group::Group;
 use self::holder::Holder;
-use self::paced::Paced;
+use self::http::HttpEndpoint;
 use self::service::{Methods, Service};
+use crate::accounts::Accounts;
+use crate::certificates::{Certificates, Security};
 use crate::runtime;
 use crate::wire::members_of;
 
 pub(crate) use self::checkpoints::file_name;
+pub use self::commands::CommandHandler;
 pub(crate) use self::local_stores::store_in_this_process;
+pub use self::options::ServerOptions;
 pub(crate) use self::service::VERSION;
+#[cfg(test)]
+pub(crate) use self::verbs::changes;
 
 /// The windows of flow control. The default of 64 KiB would limit the rate to one window per round
 /// trip.
@@ -49,13 +65,6 @@ pub(crate) const WINDOW: u32 = 16 << 20;
 /// frame is a call of the system on both sides, and the default of 16 KiB makes these calls the
 /// largest part of a long transfer.
 pub(crate) const FRAME: u32 = (512 + 64) << 10;
-
-/// How long a lease lasts by default.
-const LEASE: Duration = Duration::from_secs(10);
-
-/// The shortest and the longest lease.
-const SHORTEST_LEASE: Duration = Duration::from_millis(1);
-const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 /// How often server and client test a connection, and how long a test may take. Otherwise they
 /// would not notice that the other machine is gone.
@@ -68,75 +77,6 @@ const MOST_STREAMS: u32 = 1 << 16;
 /// How long a server that ends waits for the calls that run, and then for its connections.
 const DRAIN: Duration = Duration::from_secs(60);
 const CLOSE: Duration = Duration::from_secs(5);
-
-/// The most calls that change something and block threads at the same time, and the most that read.
-/// The runtime has more threads than both together, so it always has some for its other tasks.
-const MOST_BLOCKING: usize = 128;
-
-/// The settings of a [`Server`].
-#[derive(Clone, Debug)]
-pub struct ServerOptions {
-    address: String,
-    store: String,
-    lease: Duration,
-    checkpoints: Option<PathBuf>,
-}
-
-impl ServerOptions {
-    /// Returns the settings of a server that listens on `address`, such as `127.0.0.1:9191`. Port 0
-    /// selects a free port.
-    pub fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), store: "local".to_owned(), lease: LEASE, checkpoints: None }
-    }
-
-    /// Sets the name of the store that holds the values, `local` or `device`.
-    #[must_use]
-    pub fn store(mut self, name: impl Into<String>) -> Self {
-        self.store = name.into();
-        self
-    }
-
-    /// Sets the folder for
-    /// [`checkpoint_on_servers`](kvstore_core::WorkerGroup::checkpoint_on_servers). Without one,
-    /// the server writes no files.
-    #[must_use]
-    pub fn checkpoints(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.checkpoints = Some(folder.into());
-        self
-    }
-
-    /// Sets how long a member stays live without a sign of life, 10 seconds by default.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-}
-
-/// A function for the commands of `send_command_to_servers`.
-pub type CommandHandler = dyn Fn(i32, &str) -> Result<()> + Send + Sync;
-
-/// The handler of commands, which the program may set at any time.
-#[derive(Clone, Default)]
-pub(crate) struct Commands(Arc<Mutex<Option<Arc<CommandHandler>>>>);
-
-impl Commands {
-    fn set(&self, handler: Arc<CommandHandler>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(handler);
-    }
-
-    /// Runs the handler. Without one, a command has no effect, as in MXNet.
-    pub(crate) fn run(&self, head: i32, body: &str) -> Result<()> {
-        let handler = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        handler.map_or(Ok(()), |handler| handler(head, body))
-    }
-}
-
-impl fmt::Debug for Commands {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Commands")
-    }
-}
 
 /// A server. It runs in background threads until it is dropped or [`Server::shut_down`] is called.
 ///
@@ -154,10 +94,13 @@ impl fmt::Debug for Commands {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    metrics_address: Option<SocketAddr>,
+    security: Security,
     store: Arc<LocalStore>,
     holder: Arc<Holder>,
     group: Arc<Group>,
     commands: Commands,
+    health: HealthReporter,
     end: watch::Sender<bool>,
     serving: Mutex<Option<JoinHandle<()>>>,
     /// The process that has the threads of the server.
@@ -168,10 +111,12 @@ impl Server {
     /// Starts a server with an empty store.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if the store's name is unknown.
+    /// - [`Error::InvalidArgument`] if the store's name is unknown, or if other machines can reach
+    ///   the address, but there are neither certificates nor [`ServerOptions::insecure`].
     /// - [`Error::Transport`] if the address cannot be used, for example because another program
     ///   listens on it.
     pub fn start(backends: &Backends, options: &ServerOptions) -> Result<Self> {
+        options.check()?;
         let store = LocalStore::new(&options.store, backends.clone()).ok_or_else(|| {
             let known = LocalStore::NAMES.join(", ");
             Error::invalid(format!(
@@ -180,59 +125,72 @@ impl Server {
             ))
         })?;
         let store = Arc::new(store);
-        if options.lease < SHORTEST_LEASE || options.lease > LONGEST_LEASE {
-            return Err(Error::invalid(format!(
-                "lease: expected from {} s to {} s, found {} s",
-                SHORTEST_LEASE.as_secs_f64(),
-                LONGEST_LEASE.as_secs(),
-                options.lease.as_secs_f64()
-            )));
-        }
+        let certificates = options.security.of("address", &options.address)?;
+        let builder = builder(certificates)?;
         let failed = |source: std::io::Error| Error::Transport {
             operation: format!("cannot listen on {}", options.address),
             source: source.into(),
         };
         let runtime = runtime::parallel()?;
         let listen_on = options.address.clone();
-        let bound = runtime::wait(&runtime, async move { TcpListener::bind(listen_on).await })?;
+        let bound = runtime::wait(&runtime, async move { listen(listen_on).await })?;
         let listener = bound.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let endpoint = HttpEndpoint::start(&runtime, options)?;
+        let metrics_address = endpoint.as_ref().map(HttpEndpoint::address);
         // The number of the run is also the floor of incarnations, which a restart must not use
         // again.
         let run = run_number();
         local_stores::add(run, &store);
         let group = Arc::new(Group::new(options.lease, run));
-        let contents = Contents::new(Arc::clone(&store), backends.clone());
+        let contents = Contents::new(Arc::clone(&store), backends.clone(), options.limits.keys);
         let checkpoints = Checkpoints::new(options.checkpoints.clone());
         let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), run));
         let (end, ending) = watch::channel(false);
         let commands = Commands::default();
-        let service = Service {
-            group: Arc::clone(&group),
-            holder: Arc::clone(&holder),
-            place: Arc::default(),
-            commands: commands.clone(),
-            run,
-            lease: options.lease,
-            end: ending.clone(),
-            permits: Arc::new(Semaphore::new(MOST_BLOCKING)),
-            reads: Arc::new(Semaphore::new(MOST_BLOCKING)),
-            statuses: Arc::new(Semaphore::new(1)),
-            short: Arc::new(Semaphore::new(1)),
-        };
-        // A small message must not wait for the acknowledgement of the one before.
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let incoming = incoming.map(|stream| stream.map(Paced::new));
-        let serving = runtime.spawn(serve(service, incoming, ending));
+        let access = Access::unknown(certificates.is_some());
+        let service = Service::new(&group, &holder, (run, options.lease), &ending, access);
+        let health = service.health.clone();
+        let methods = Methods::new(service.with_commands(commands.clone()))?;
+        let accounts = Accounts::new(&options.limits, backends);
+        if let Some(endpoint) = endpoint {
+            let reports = methods.service().reports(Arc::clone(&accounts));
+            runtime.spawn(endpoint.serve(reports, ending.clone()));
+        }
+        let incoming = Connections::new(listener, accounts);
+        let serving = runtime.spawn(serve(builder, methods, incoming, ending));
         tracing::info!(%address, "serving");
         let serving = Mutex::new(Some(serving));
         let process = Origin::current();
-        Ok(Self { address, store, holder, group, commands, end, serving, process })
+        let security = options.security.clone();
+        Ok(Self {
+            address,
+            metrics_address,
+            security,
+            store,
+            holder,
+            group,
+            commands,
+            health,
+            end,
+            serving,
+            process,
+        })
     }
 
     /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the address of the HTTP endpoint, if there is one.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
+    /// Returns the certificates of this server.
+    pub(crate) fn security(&self) -> &Security {
+        &self.security
     }
 
     /// Returns the store of this server. The program of the server may use it directly, for example
@@ -278,7 +236,9 @@ impl Server {
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut serving) = serving else { return };
         let (group, end) = (Arc::clone(&self.group), self.end.clone());
+        let health = self.health.clone();
         let drained = async move {
+            standard::report(&health, false).await;
             group.drain(tokio::time::Instant::now() + DRAIN).await;
             let _ = end.send(true);
             // A stopped member does not close its connection.
@@ -299,22 +259,39 @@ impl Drop for Server {
     }
 }
 
-/// Serves connections until `ending` is true.
-pub(crate) async fn serve<I, C>(service: Service, incoming: I, mut ending: watch::Receiver<bool>)
-where
-    I: Stream<Item = std::io::Result<C>>,
-    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-{
-    let holder = Arc::clone(&service.holder);
-    let leases = tokio::spawn(end_leases(Arc::clone(&service.group), Arc::downgrade(&holder)));
-    let served = tonic::transport::Server::builder()
+/// Returns the settings of connections.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the certificates are not valid.
+pub(crate) fn builder(certificates: Option<&Certificates>) -> Result<tonic::transport::Server> {
+    let builder = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_frame_size(FRAME)
-        .max_concurrent_streams(Some(MOST_STREAMS))
-        .serve_with_incoming_shutdown(Methods::new(service), incoming, async move {
+        .max_concurrent_streams(Some(MOST_STREAMS));
+    let Some(certificates) = certificates else { return Ok(builder) };
+    let builder = builder.tls_config(certificates.of_server());
+    builder.map_err(|error| certificates.not_valid(&error))
+}
+
+/// Serves connections until `ending` is true.
+pub(crate) async fn serve<I, C>(
+    builder: tonic::transport::Server,
+    methods: Methods,
+    incoming: I,
+    mut ending: watch::Receiver<bool>,
+) where
+    I: Stream<Item = std::io::Result<C>>,
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let service = methods.service();
+    let holder = Arc::clone(&service.holder);
+    let leases = tokio::spawn(end_leases(Arc::clone(&service.group), Arc::downgrade(&holder)));
+    standard::report(&service.health, true).await;
+    let served = builder
+        .serve_with_incoming_shutdown(methods, incoming, async move {
             let _ = ending.wait_for(|end| *end).await;
         })
         .await;

@@ -9,6 +9,7 @@ use tonic::Status;
 
 use super::service::Service;
 use super::verbs::Answer;
+use crate::accounts::Charge;
 use crate::proto;
 use crate::wire::{Elements, Incoming};
 
@@ -21,20 +22,22 @@ type Answered = Option<(Answer, Requests)>;
 pub(super) struct Replies {
     service: Service,
     state: State,
+    /// What the open stream counts.
+    _charge: Option<Charge>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "each call would allocate the large one")]
 enum State {
     /// Receives and makes a call.
     Making(Pin<Box<dyn Future<Output = Result<Answered, Status>> + Send>>),
-    Replying(Option<proto::Reply>, Elements, Requests),
+    Replying(Option<proto::Reply>, Elements, Option<Charge>, Requests),
     Ended,
 }
 
 impl Replies {
-    pub(super) fn new(service: Service, requests: Requests) -> Self {
+    pub(super) fn new(service: Service, requests: Requests, charge: Option<Charge>) -> Self {
         let state = State::Making(Box::pin(answer_next(service.clone(), requests)));
-        Self { service, state }
+        Self { service, state, _charge: charge }
     }
 }
 
@@ -49,18 +52,20 @@ impl Stream for Replies {
                         self.state = State::Making(call);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(Some((Answer { reply, elements }, requests)))) => {
-                        self.state = State::Replying(Some(reply), elements, requests);
+                    Poll::Ready(Ok(Some((answer, requests)))) => {
+                        let Answer { reply, elements, charge } = answer;
+                        self.state = State::Replying(Some(reply), elements, charge, requests);
                     }
                     Poll::Ready(Ok(None)) => return Poll::Ready(None),
                     Poll::Ready(Err(status)) => return Poll::Ready(Some(Err(status))),
                 },
-                State::Replying(reply, mut elements, requests) => {
+                State::Replying(reply, mut elements, charge, requests) => {
                     let data = elements.next_chunk();
                     if reply.is_some() || !data.is_empty() {
-                        self.state = State::Replying(None, elements, requests);
+                        self.state = State::Replying(None, elements, charge, requests);
                         return Poll::Ready(Some(Ok(proto::ReplyFrame { reply, data })));
                     }
+                    drop(charge);
                     let next = answer_next(self.service.clone(), requests);
                     self.state = State::Making(Box::pin(next));
                 }

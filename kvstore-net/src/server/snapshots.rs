@@ -62,6 +62,11 @@ impl Needed {
 }
 
 impl Snapshots {
+    /// Returns the number of snapshots of all members.
+    pub(super) fn len(&self) -> usize {
+        self.needed().values().map(|own| own.snapshots.len()).sum()
+    }
+
     fn needed(&self) -> MutexGuard<'_, HashMap<u64, Needed>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,7 +165,7 @@ fn file_of(snapshot: &Snapshot) -> Result<Answer> {
     }
     elements.push_bytes(Bytes::copy_from_slice(&pieces.checksum));
     let blob = Some(proto::Blob { num_bytes: elements.num_bytes() as u64 });
-    Ok(Answer { reply: proto::Reply { blob, ..Default::default() }, elements })
+    Ok(Answer { reply: proto::Reply { blob, ..Default::default() }, elements, ..Answer::default() })
 }
 
 #[cfg(test)]

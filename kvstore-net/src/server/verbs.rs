@@ -7,6 +7,7 @@ use kvstore_core::{
     Tensor, TensorSpec, Value, fallible,
 };
 
+use crate::accounts::Charge;
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::wire::{
@@ -19,12 +20,14 @@ use crate::wire::{
 pub(crate) struct Answer {
     pub(crate) reply: proto::Reply,
     pub(crate) elements: Elements,
+    /// What the answer counts until it is sent.
+    pub(crate) charge: Option<Charge>,
 }
 
 impl Answer {
     /// Returns an answer without elements.
     pub(crate) fn of(reply: proto::Reply) -> Self {
-        Self { reply, elements: Elements::default() }
+        Self { reply, ..Self::default() }
     }
 
     /// Returns the answer to a call that used another layout or compression than the server.
@@ -127,6 +130,37 @@ pub(crate) fn changes(verb: &Verb) -> bool {
         | Verb::Sweep(_)
         | Verb::Checkpoint(_)
         | Verb::Status(_) => false,
+    }
+}
+
+/// Returns the name of a verb in metrics and traces.
+pub(crate) fn name(verb: &Verb) -> &'static str {
+    match verb {
+        Verb::Init(_) => "init",
+        Verb::Push(_) => "push",
+        Verb::PushPull(_) => "push_pull",
+        Verb::FinishInit(_) => "finish_init",
+        Verb::Remove(_) => "remove",
+        Verb::ChangeSettings(_) => "change_settings",
+        Verb::SetHyperParameters(_) => "set_hyper_parameters",
+        Verb::Rollback(_) => "rollback",
+        Verb::SetStates(_) => "set_states",
+        Verb::Barrier(_) => "barrier",
+        Verb::Command(_) => "command",
+        Verb::Pull(_) => "pull",
+        Verb::PullRows(_) => "pull_rows",
+        Verb::Describe(_) => "describe",
+        Verb::ListKeys(_) => "list_keys",
+        Verb::Stats(_) => "stats",
+        Verb::Settings(_) => "settings",
+        Verb::TakeSnapshot(_) => "take_snapshot",
+        Verb::ReadSnapshot(_) => "read_snapshot",
+        Verb::KeepSnapshots(_) => "keep_snapshots",
+        Verb::Versions(_) => "versions",
+        Verb::Reserve(_) => "reserve",
+        Verb::Sweep(_) => "sweep",
+        Verb::Checkpoint(_) => "checkpoint",
+        Verb::Status(_) => "status",
     }
 }
 

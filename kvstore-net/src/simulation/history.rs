@@ -6,7 +6,7 @@ use std::time::Duration;
 use kvstore_core::Error;
 
 use super::schedule::STEP;
-use crate::server::group::Seen;
+use crate::server::group::seen::Seen;
 
 /// The number of elements of the value: the run of the server, and one for each push.
 pub(super) const NUM_ELEMENTS: usize = 192;

@@ -16,7 +16,7 @@ use tonic::transport::server::Connected;
 use turmoil::net::{TcpListener, TcpStream};
 
 use super::schedule::LEASE;
-use crate::client::connection::endpoint;
+use crate::client::endpoint::endpoint;
 use crate::client::membership::Target;
 
 const PORT: u16 = 9191;
@@ -41,7 +41,7 @@ pub(super) fn channel(target: &Target, keep_alive: Duration) -> Channel {
         let connecting = TcpStream::connect(address.clone());
         async { connecting.await.map(TokioIo::new) }
     });
-    endpoint(target)
+    endpoint(&target.server, &target.security)
         .unwrap()
         .http2_keep_alive_interval(keep_alive)
         .keep_alive_timeout(keep_alive)

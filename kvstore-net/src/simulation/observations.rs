@@ -1,7 +1,7 @@
 //! The checks after each step, of what the simulation sees inside the server.
 
 use super::history::{History, Kind, Outcome};
-use crate::server::group::{Seen, SeenWorker};
+use crate::server::group::seen::{Seen, SeenWorker};
 
 impl Seen {
     /// Returns the live worker of a name.

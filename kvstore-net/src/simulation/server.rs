@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -13,12 +13,13 @@ use super::history::NUM_ELEMENTS;
 use super::network::Accepted;
 use super::schedule::LEASE;
 use super::{Running, Simulation, backends, key, network};
+use crate::server::access::Access;
 use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
 use crate::server::holder::Holder;
-use crate::server::service::Service;
-use crate::server::{Commands, serve};
+use crate::server::service::{Methods, Service};
+use crate::server::{builder, serve};
 
 /// How long a server that ends waits for its calls.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -72,20 +73,11 @@ pub(super) async fn serve_store(
 ) {
     // The server ends when the sender is dropped.
     let (_end, ending) = watch::channel(false);
-    let contents = Contents::new(store, backends().clone());
+    let contents = Contents::new(store, backends().clone(), usize::MAX);
     let checkpoints = Checkpoints::new(None);
-    let service = Service {
-        holder: Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), number)),
-        group,
-        place: Arc::default(),
-        commands: Commands::default(),
-        run: number,
-        lease: LEASE,
-        end: ending.clone(),
-        permits: Arc::new(Semaphore::new(16)),
-        reads: Arc::new(Semaphore::new(16)),
-        statuses: Arc::new(Semaphore::new(1)),
-        short: Arc::new(Semaphore::new(1)),
-    };
-    serve(service, incoming, ending).await;
+    let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), number));
+    let access = Access::unknown(false);
+    let service = Service::new(&group, &holder, (number, LEASE), &ending, access);
+    let methods = Methods::new(service).unwrap();
+    serve(builder(None).unwrap(), methods, incoming, ending).await;
 }

@@ -9,6 +9,7 @@ use kvstore_core::{Device, Error, ErrorCode, Tensor, Value};
 use super::history::{Kind, NUM_ELEMENTS, Reply};
 use super::schedule::Random;
 use super::{Simulation, backends, key, network};
+use crate::certificates::Security;
 use crate::client::connection::{Answer, Call, Connection};
 use crate::client::membership::Target;
 use crate::proto;
@@ -61,6 +62,7 @@ async fn join(simulation: &Arc<Simulation>, slot: usize, random: &mut Random) ->
             is_reader: false,
             timeout: simulation.schedule.timeout,
             connections: NonZeroUsize::MIN,
+            security: Security { is_insecure: true, ..Security::default() },
         };
         let channel = network::channel(&target, simulation.schedule.keep_alive);
         match Connection::join(target, vec![channel]).await {
@@ -138,6 +140,7 @@ impl Worker {
 
     async fn call(&self, kind: Kind, verb: Verb, elements: Elements) -> Result<Answer, Error> {
         let call = Call {
+            trace: None,
             verb,
             elements,
             changes: matches!(kind, Kind::Push { .. } | Kind::Barrier),

@@ -102,44 +102,68 @@ struct Part {
     rows: Option<(TensorSpec, Vec<i64>)>,
 }
 
-impl Receiver {
-    /// Allocates the values that these messages describe. With a compression, dense values are
+/// The values of a message that is about to be received.
+#[derive(Debug)]
+pub(crate) struct Expected(Vec<ExpectedPart>);
+
+#[derive(Debug)]
+struct ExpectedPart {
+    /// The elements that are received.
+    received: TensorSpec,
+    /// The shape of the value and the indices of its rows.
+    rows: Option<(TensorSpec, Vec<i64>)>,
+}
+
+impl Expected {
+    /// Returns the values that these messages describe. With a compression, dense values are
     /// received as their codes.
-    pub(crate) fn new(
-        backends: &Backends,
-        values: &[proto::Value],
-        compression: Option<&Compression>,
-    ) -> Result<Self> {
+    pub(crate) fn new(values: &[proto::Value], compression: Option<&Compression>) -> Result<Self> {
         let parts = values.iter().map(|value| {
             let mut spec = parse_spec(value.spec.as_ref())?;
             if let (Some(compression), None) = (compression, &value.rows) {
                 let num_bytes = compression.of(spec.dtype())?.code.num_bytes(spec.num_elements());
                 spec = TensorSpec::new([num_bytes], DType::U8);
             }
-            let rows = value.rows.as_ref().map(|rows| rows.indices.clone());
-            let held = match &rows {
-                None => spec.clone(),
-                Some(indices) => {
-                    if spec.shape().rank() == 0 {
-                        let key = Key::new(&value.key)?;
-                        let text = format!("key `{key}`: a row-sparse value has at least one axis");
-                        return Err(Error::invalid(text));
-                    }
-                    let mut dims = Vec::from(spec.shape().dims());
-                    dims[0] = indices.len();
-                    TensorSpec::new(dims, spec.dtype())
-                }
+            let Some(rows) = &value.rows else {
+                return Ok(ExpectedPart { received: spec, rows: None });
             };
-            let tensor = Tensor::allocate(backends, Device::cpu(0), held)?;
-            Ok(Part { tensor, rows: rows.map(|indices| (spec, indices)) })
+            if spec.shape().rank() == 0 {
+                let key = Key::new(&value.key)?;
+                let text = format!("key `{key}`: a row-sparse value has at least one axis");
+                return Err(Error::invalid(text));
+            }
+            let mut dims = Vec::from(spec.shape().dims());
+            dims[0] = rows.indices.len();
+            let received = TensorSpec::new(dims, spec.dtype());
+            Ok(ExpectedPart { received, rows: Some((spec, rows.indices.clone())) })
+        });
+        fallible::try_collect(parts).map(Self)
+    }
+
+    /// Returns the memory that the values need.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if no machine has as much.
+    pub(crate) fn num_bytes(&self) -> Result<usize> {
+        self.0
+            .iter()
+            .try_fold(0_usize, |sum, part| Ok(sum.saturating_add(part.received.num_bytes()?)))
+    }
+}
+
+impl Receiver {
+    /// Allocates the values.
+    pub(crate) fn new(backends: &Backends, expected: Expected) -> Result<Self> {
+        let parts = expected.0.into_iter().map(|part| {
+            let tensor = Tensor::allocate(backends, Device::cpu(0), part.received)?;
+            Ok(Part { tensor, rows: part.rows })
         });
         Ok(Self::of(fallible::try_collect(parts)?))
     }
 
     /// Allocates the memory for a file of this length.
-    pub(crate) fn of_bytes(backends: &Backends, num_bytes: u64) -> Result<Self> {
-        let len = usize::try_from(num_bytes).unwrap_or(usize::MAX);
-        let spec = TensorSpec::new([len], DType::U8);
+    pub(crate) fn of_bytes(backends: &Backends, num_bytes: usize) -> Result<Self> {
+        let spec = TensorSpec::new([num_bytes], DType::U8);
         let tensor = Tensor::allocate(backends, Device::cpu(0), spec)?;
         Ok(Self::of(Vec::from([Part { tensor, rows: None }])))
     }

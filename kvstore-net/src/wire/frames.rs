@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -17,6 +18,8 @@ use tonic::body::Body;
 use tonic::codegen::http::HeaderMap;
 use tonic::{Code, Status};
 
+use super::sizes::decoded_bytes;
+use crate::accounts::{Account, Charge};
 use crate::proto;
 
 /// The most bytes of the part of a message that is not data.
@@ -160,6 +163,10 @@ pub(crate) struct Incoming<F> {
     /// What has been received but not read.
     unread: Bytes,
     at: Position,
+    /// Counts the memory of requests.
+    account: Option<Arc<Account>>,
+    /// What the last request counts.
+    charge: Option<Charge>,
     frames: PhantomData<fn() -> F>,
 }
 
@@ -175,21 +182,22 @@ enum Position {
 }
 
 impl Incoming<proto::RequestFrame> {
-    pub(crate) fn requests(body: Body) -> Self {
-        Self::new(body, false)
+    /// Returns the requests of a caller, which count towards its account until the next one.
+    pub(crate) fn requests(body: Body, account: Option<Arc<Account>>) -> Self {
+        Self::new(body, false, account)
     }
 }
 
 impl Incoming<proto::ReplyFrame> {
     pub(crate) fn replies(body: Body) -> Self {
-        Self::new(body, true)
+        Self::new(body, true, None)
     }
 }
 
 impl<F: Frame> Incoming<F> {
-    fn new(body: Body, are_replies: bool) -> Self {
+    fn new(body: Body, are_replies: bool, account: Option<Arc<Account>>) -> Self {
         let (unread, at) = (Bytes::new(), Position::Between);
-        Self { body, are_replies, unread, at, frames: PhantomData }
+        Self { body, are_replies, unread, at, account, charge: None, frames: PhantomData }
     }
 
     /// Receives the next frame, or `None` at the end. After an error or an unfinished call, the
@@ -251,19 +259,28 @@ impl<F: Frame> Incoming<F> {
             let text = format!("a message of {len} bytes: expected at most {MOST_HEAD_BYTES}");
             return Err(Status::out_of_range(text));
         }
-        let first = if len == 0 { Bytes::new() } else { self.some(len).await? };
-        let decoded = if first.len() == len {
-            F::Head::decode(first)
-        } else {
+        self.charge(len)?;
+        let mut bytes = if len == 0 { Bytes::new() } else { self.some(len).await? };
+        if bytes.len() < len {
             // Grows with what arrives, because a damaged length may be large.
-            let mut all = BytesMut::from(first);
+            let mut all = BytesMut::from(bytes);
             while all.len() < len {
                 let more = self.some(len - all.len()).await?;
                 all.extend_from_slice(&more);
             }
-            F::Head::decode(all)
-        };
-        decoded.map_err(|error| Status::internal(error.to_string()))
+            bytes = all.freeze();
+        }
+        if self.account.is_some() {
+            self.charge(decoded_bytes(&bytes))?;
+        }
+        F::Head::decode(bytes).map_err(|error| Status::internal(error.to_string()))
+    }
+
+    /// Replaces what the last request counts.
+    fn charge(&mut self, num_bytes: usize) -> Result<(), Status> {
+        self.charge = None;
+        self.charge = self.account.as_ref().map(|to| to.charge(num_bytes)).transpose()?;
+        Ok(())
     }
 
     /// Skips a field that is not known.
@@ -400,7 +417,7 @@ mod tests {
         while !rest.is_empty() {
             pieces.push_back(rest.split_to(piece.min(rest.len())));
         }
-        let mut incoming = Incoming::requests(Body::new(Pieces(pieces)));
+        let mut incoming = Incoming::requests(Body::new(Pieces(pieces)), None);
         let mut found: Vec<(proto::Request, Vec<u8>)> = Vec::new();
         runtime().block_on(async {
             while let Some(frame) = incoming.message().await? {
@@ -517,7 +534,7 @@ mod tests {
             assert_eq!(found, [(request.clone(), b"data".to_vec())]);
         }
         // The fields after the data are no frame.
-        let mut incoming = Incoming::requests(Body::new(Pieces(VecDeque::from([bytes]))));
+        let mut incoming = Incoming::requests(Body::new(Pieces(VecDeque::from([bytes]))), None);
         runtime().block_on(async {
             assert_eq!(incoming.message().await.unwrap(), Some(known));
             assert_eq!(incoming.message().await.unwrap(), None);
@@ -533,7 +550,8 @@ mod tests {
         let mut bytes = Vec::from(by_prost(std::slice::from_ref(&frame)));
         bytes[PREFIX - 1] += 2;
         bytes.extend([DATA, 0]);
-        let mut incoming = Incoming::requests(Body::new(Pieces(VecDeque::from([bytes.into()]))));
+        let mut incoming =
+            Incoming::requests(Body::new(Pieces(VecDeque::from([bytes.into()]))), None);
         runtime().block_on(async {
             assert_eq!(incoming.message().await.unwrap(), Some(frame));
             assert_eq!(incoming.message().await.unwrap(), None);

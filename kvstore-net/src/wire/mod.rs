@@ -5,9 +5,10 @@ mod failures;
 mod frames;
 mod members;
 mod settings;
+mod sizes;
 mod values;
 
-pub(crate) use elements::{Elements, Receiver};
+pub(crate) use elements::{Elements, Expected, Receiver};
 pub(crate) use failures::{error_of, failure_of};
 pub(crate) use frames::{CALL, Incoming, Outgoing};
 pub(crate) use members::members_of;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses some of them")]
 
+pub(crate) mod authority;
 pub(crate) mod proxy;
 
 use std::sync::{Arc, Mutex};

@@ -3,6 +3,9 @@
 The server runs until SIGTERM or SIGINT, completes the calls that run, and exits with code 0. A
 second signal ends it at once. ``--updater`` and ``--on-command`` name functions of modules that
 can be imported from the current folder.
+
+Each other option is also an environment variable, such as ``KVSTORE_ADDRESS``, or a line of the
+configuration file. The command line has precedence over variables, and these over the file.
 """
 
 from __future__ import annotations
@@ -10,39 +13,62 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import ipaddress
+import os
 import queue
-import socket
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InvalidArgumentError, KVStoreError
 from .kvstore_server import KVStoreServer, signals_to, wait_for
+
+if TYPE_CHECKING:
+    from ._options import NamedStrings
+
+#: The settings of a server, with the name of the value and the help. Those without a value are
+#: flags. The defaults are those of the native module.
+_SETTINGS: dict[str, tuple[str | None, str]] = {
+    "config": ("FILE", "a configuration file (TOML) with the other settings"),
+    "address": ("HOST:PORT", "where to listen; port 0 selects a free port (127.0.0.1:9191)"),
+    "store": ("TYPE", "the store that holds the values, local or device (local)"),
+    "checkpoints": ("FOLDER", "the folder for checkpoint_on_servers; without one, none"),
+    "lease": ("SECONDS", "how long a silent member stays live (10)"),
+    "certificates": ("FOLDER", "a folder with ca.pem, cert.pem and key.pem"),
+    "insecure": (None, "listens on addresses that other machines reach, without certificates"),
+    "peer_connections": ("NUMBER", "the most connections from one machine (256)"),
+    "peer_bytes": ("BYTES", "the most bytes in calls from one machine (half the memory limit)"),
+    "keys": ("NUMBER", "the most keys (4000000)"),
+    "metrics": ("HOST:PORT", "where to answer /metrics and /healthz over HTTP"),
+    "status_page": (None, "add a page with members and keys to the address of --metrics"),
+}
+
+#: Of these, one at most may be set.
+_EXCLUSIVE = ("certificates", "insecure")
 
 
 def main() -> int:
     """Runs the command. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="mxkv", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    serve = commands.add_parser("serve", help="start a server", allow_abbrev=False)
-    add = serve.add_argument
-    add(
-        "--address",
-        metavar="HOST:PORT",
-        default="127.0.0.1:9191",
-        help="where to listen; port 0 selects a free port (default: %(default)s)",
+    serve = commands.add_parser(
+        "serve",
+        help="start a server",
+        allow_abbrev=False,
+        epilog="Defaults are in parentheses. Each option except --updater and --on-command has an "
+        "environment variable, such as KVSTORE_ADDRESS. The command line has precedence over "
+        "variables, and these over the configuration file.",
     )
-    add(
-        "--store",
-        metavar="TYPE",
-        default="local",
-        help="the store that holds the values, local or device (default: %(default)s)",
+    exclusive = serve.add_mutually_exclusive_group()
+    for name, (value, text) in _SETTINGS.items():
+        add = (exclusive if name in _EXCLUSIVE else serve).add_argument
+        flag = f"--{name.replace('_', '-')}"
+        if value is None:
+            add(flag, action="store_const", const="true", help=text)
+        else:
+            add(flag, metavar=value, help=text)
+    serve.add_argument("--updater", metavar="MODULE:FUNCTION", help="runs for each pushed key")
+    serve.add_argument(
+        "--on-command", metavar="MODULE:FUNCTION", help="runs for each command of a worker"
     )
-    add("--checkpoints", metavar="FOLDER", help="the folder for checkpoint_on_servers")
-    add("--lease", metavar="SECONDS", type=float, help="how long a silent member stays live")
-    add("--updater", metavar="MODULE:FUNCTION", help="runs for each pushed key")
-    add("--on-command", metavar="MODULE:FUNCTION", help="runs for each command of a worker")
-    add("--insecure", action="store_true", help="allow an address that other machines reach")
     arguments = parser.parse_args()
     try:
         _serve(arguments)
@@ -55,26 +81,33 @@ def main() -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> None:
-    if not arguments.insecure:
-        _check_loopback(arguments.address)
-    functions = {
-        "updater": _function("--updater", arguments.updater),
-        "on_command": _function("--on-command", arguments.on_command),
-    }
+    updater = _function("--updater", arguments.updater)
+    on_command = _function("--on-command", arguments.on_command)
     ends: queue.SimpleQueue[None] = queue.SimpleQueue()
     # Before the server starts, so that a signal at any time ends it in order.
     with signals_to(ends):
-        server = KVStoreServer(
-            arguments.address,
-            store=arguments.store,
-            checkpoints=arguments.checkpoints,
-            lease=arguments.lease,
-            **functions,
-        )
+        server = KVStoreServer._of_strings(_given(arguments), updater, on_command)
         _report(f"listening on {server.address}")
+        if server.metrics_address is not None:
+            _report(f"metrics on {server.metrics_address}")
         wait_for(ends)
         _report("ending: completing the calls that run")
         server.close()
+
+
+def _given(arguments: argparse.Namespace) -> NamedStrings:
+    """Returns the settings that are on the command line, or otherwise in an environment variable
+    such as ``KVSTORE_ADDRESS``.
+    """
+    on_line = {name: getattr(arguments, name) for name in _SETTINGS}
+    variables = {name: os.environ.get(f"KVSTORE_{name.upper()}") for name in _SETTINGS}
+    if any(on_line[name] is not None for name in _EXCLUSIVE):
+        for name in _EXCLUSIVE:
+            del variables[name]
+    # An empty variable counts as unset. An empty argument does not.
+    settings = {name: value for name, value in variables.items() if value}
+    settings.update((name, value) for name, value in on_line.items() if value is not None)
+    return list(settings.items())
 
 
 def _report(line: str) -> None:
@@ -104,26 +137,6 @@ def _function(option: str, name: str | None) -> Any:
             raise InvalidArgumentError(f"{option}: module `{module}` has no `{function}`")
         found = getattr(found, part)
     return found
-
-
-def _check_loopback(address: str) -> None:
-    """Raises ``InvalidArgumentError`` if another machine can reach the address."""
-    host, _, port = address.rpartition(":")
-    expected = f"--address: expected HOST:PORT, found `{address}`"
-    if not host or not port.isdecimal():
-        raise InvalidArgumentError(expected)
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise InvalidArgumentError(f"{expected}: {error}") from None
-    for *_, place in found:
-        if not ipaddress.ip_address(place[0]).is_loopback:
-            shown = f"[{place[0]}]" if ":" in str(place[0]) else place[0]
-            raise InvalidArgumentError(
-                f"--address: other machines can reach {shown}:{port}, and connections are neither "
-                "authenticated nor encrypted: use a loopback address, or add --insecure in a "
-                "private network"
-            )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from .errors import ArgumentTypeError
 #: Options by name, as the native module expects them.
 NamedStrings = list[tuple[str, str]]
 
+#: Converts the value of an option to a string. The first argument is the option's name.
+_Converter = Callable[[str, Any], str]
+
 
 class StoreOptions(TypedDict, total=False):
     """The options of :func:`mxkv.kv.create`. ``None`` selects the default."""
@@ -24,6 +27,26 @@ class StoreOptions(TypedDict, total=False):
     reader: bool | None
     connections: int | None
     divide_above: int | None
+    certificates: str | os.PathLike[str] | None
+    insecure: bool | None
+
+
+class ServerOptions(TypedDict, total=False):
+    """The options of :class:`mxkv.kvstore_server.KVStoreServer` besides its address and functions.
+    ``None`` selects the default.
+    """
+
+    config: str | os.PathLike[str] | None
+    store: str | None
+    checkpoints: str | os.PathLike[str] | None
+    lease: float | None
+    certificates: str | os.PathLike[str] | None
+    insecure: bool | None
+    peer_connections: int | None
+    peer_bytes: int | None
+    keys: int | None
+    metrics: str | None
+    status_page: bool | None
 
 
 def of_store(options: Mapping[str, Any]) -> NamedStrings:
@@ -32,25 +55,32 @@ def of_store(options: Mapping[str, Any]) -> NamedStrings:
     >>> of_store({'servers': ['127.0.0.1:9191', '127.0.0.1:9192'], 'reader': True})
     [('servers', '127.0.0.1:9191,127.0.0.1:9192'), ('reader', 'true')]
     """
-    for name in options:
-        if name not in _OF_STORE:
-            raise ArgumentTypeError(_unknown(name))
-    given = {name: value for name, value in options.items() if value is not None}
-    native = [(name, _OF_STORE[name](name, value)) for name, value in given.items()]
+    named = _named(options, _OF_STORE)
     # The first argument of `create` is already called `name`.
-    return [("name" if name == "member" else name, value) for name, value in native]
+    return [("name" if name == "member" else name, value) for name, value in named]
 
 
-def of_server(address: Any, store: Any, checkpoints: Any, lease: Any) -> NamedStrings:
-    """Returns the options of a server."""
-    options = [("address", text("address", address)), ("store", text("store", store))]
-    if checkpoints is not None:
-        if not isinstance(checkpoints, (str, os.PathLike)):
-            raise ArgumentTypeError(f"checkpoints: expected a path, found {shown(checkpoints)}")
-        options.append(("checkpoints", text("checkpoints", os.fspath(checkpoints))))
-    if lease is not None:
-        options.append(("lease", _seconds("lease", lease)))
-    return options
+def of_server(options: Mapping[str, Any]) -> NamedStrings:
+    """Returns the options of a server that are not ``None``. The native module has the defaults,
+    because a configuration file replaces them.
+
+    >>> of_server({'address': '127.0.0.1:0', 'lease': 5, 'keys': None})
+    [('address', '127.0.0.1:0'), ('lease', '5.0')]
+    """
+    return _named(options, _OF_SERVER, "updater", "on_command")
+
+
+def _named(
+    options: Mapping[str, Any], known: Mapping[str, _Converter], *functions: str
+) -> NamedStrings:
+    """Returns the options that are not ``None``. ``functions`` are further arguments that the
+    message for an unknown option lists.
+    """
+    for name in options:
+        if name not in known:
+            raise ArgumentTypeError(_unknown(name, [*known, *functions]))
+    given = {name: value for name, value in options.items() if value is not None}
+    return [(name, known[name](name, value)) for name, value in given.items()]
 
 
 def text(name: str, value: Any) -> str:
@@ -74,6 +104,12 @@ def _addresses(name: str, value: Any) -> str:
     return ",".join(text(f"{name}[{index}]", address) for index, address in enumerate(value))
 
 
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)):
+        raise ArgumentTypeError(f"{name}: expected a path, found {shown(value)}")
+    return text(name, os.fspath(value))
+
+
 def _seconds(name: str, value: Any) -> str:
     return repr(number(name, value, "a number of seconds"))
 
@@ -88,8 +124,8 @@ def _whole(name: str, value: Any) -> str:
     return str(whole(name, value, 64))
 
 
-#: Converts the value of each option to a string.
-_OF_STORE: dict[str, Callable[[str, Any], str]] = {
+#: The options of stores.
+_OF_STORE: dict[str, _Converter] = {
     "servers": _addresses,
     "member": text,
     "timeout": _seconds,
@@ -97,12 +133,30 @@ _OF_STORE: dict[str, Callable[[str, Any], str]] = {
     "reader": _flag,
     "connections": _whole,
     "divide_above": _whole,
+    "certificates": _path,
+    "insecure": _flag,
+}
+
+#: The options of servers.
+_OF_SERVER: dict[str, _Converter] = {
+    "address": text,
+    "config": _path,
+    "store": text,
+    "checkpoints": _path,
+    "lease": _seconds,
+    "certificates": _path,
+    "insecure": _flag,
+    "peer_connections": _whole,
+    "peer_bytes": _whole,
+    "keys": _whole,
+    "metrics": text,
+    "status_page": _flag,
 }
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, known: Sequence[str]) -> str:
     import difflib
 
-    nearest = difflib.get_close_matches(name, _OF_STORE, 1)
+    nearest = difflib.get_close_matches(name, known, 1)
     guess = f": did you mean `{nearest[0]}`? The" if nearest else ". The"
-    return f"unknown option `{name}`{guess} options are {', '.join(_OF_STORE)}"
+    return f"unknown option `{name}`{guess} options are {', '.join(known)}"

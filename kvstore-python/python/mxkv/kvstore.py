@@ -562,6 +562,13 @@ def create(name: str = "local", **options: Unpack[StoreOptions]) -> Any:
     - ``connections``: the number of connections to each server, 1 by default.
     - ``divide_above``: values of more than this number of bytes are divided among the servers,
       4 MiB by default.
+    - ``certificates``: a folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, for servers with
+      certificates. The role in ``cert.pem`` limits what this member may do, as in
+      :class:`mxkv.kvstore_server.KVStoreServer`. The default is the environment variable
+      ``KVSTORE_CERTIFICATES``.
+    - ``insecure``: permits connections to other machines without certificates. The default is the
+      variable ``KVSTORE_INSECURE``, or ``False``. If ``certificates`` or ``insecure`` is an
+      argument, neither is read from the environment.
 
     >>> create('device').type
     'device'

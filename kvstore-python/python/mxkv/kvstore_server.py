@@ -15,7 +15,9 @@ Processes share the values of a server. Workers connect to it with ``dist_async`
 
 MXNet's ``tools/launch.py`` starts each process of a job with a role in ``DMLC_ROLE``. In a
 ``server`` or ``scheduler``, ``import mxkv`` runs that role until all workers have left, and then
-ends the process. In a worker, ``mx.kv.create('dist_async')`` joins the job.
+ends the process. In a worker, ``mx.kv.create('dist_async')`` joins the job. If other machines can
+reach the scheduler, the environment variable ``KVSTORE_CERTIFICATES`` names a folder with
+certificates in each process, or ``KVSTORE_INSECURE=1`` permits connections without.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import signal
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from . import _native, _options
 from ._rows import Key
@@ -36,7 +38,15 @@ from .errors import UnsupportedError
 from .kvstore import KVStore, Member
 from .nd import NDArray
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import NamedStrings, ServerOptions
+
 __all__ = ["KVStoreServer"]
+
+_Updater = Callable[[Key, NDArray, NDArray], object]
+_CommandHandler = Callable[[int, str], object]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -51,13 +61,29 @@ class KVStoreServer:
     """A server in this process. It runs in background threads until it is closed or
     garbage-collected, or the program ends.
 
-    It listens on ``address``. Port 0 selects a free port. Connections are neither authenticated nor
-    encrypted, so use an address that only trusted machines can reach.
+    It listens on ``address``, by default ``'127.0.0.1:9191'``. Port 0 selects a free port. If other
+    machines can reach the address, it needs ``certificates`` or ``insecure``. The options:
 
-    ``store`` is the type of the store that holds the values, ``'local'`` or ``'device'``.
-    ``checkpoints`` is the folder for :meth:`KVStore.checkpoint_on_servers
-    <mxkv.kvstore.KVStore.checkpoint_on_servers>`. ``lease`` is the number of seconds that a silent
-    member stays live, 10 by default.
+    - ``config``: a TOML file with other options, for those that are not arguments.
+    - ``store``: the type of the store that holds the values, ``'local'`` (the default) or
+      ``'device'``.
+    - ``checkpoints``: the folder for :meth:`KVStore.checkpoint_on_servers
+      <mxkv.kvstore.KVStore.checkpoint_on_servers>`. By default, the server writes no files.
+    - ``lease``: the number of seconds that a silent member stays live, 10 by default.
+    - ``certificates``: a folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, as ``kvstore certs``
+      makes. Connections are then encrypted, and a member needs a certificate with a role:
+      ``reader`` may read, ``worker`` and ``server`` may also change values and settings, and
+      ``admin`` may also remove keys, roll back and send commands. The default is the environment
+      variable ``KVSTORE_CERTIFICATES``.
+    - ``insecure``: permits connections of other machines without certificates, which are neither
+      authenticated nor encrypted. The default is the variable ``KVSTORE_INSECURE``, or ``False``.
+      If ``certificates`` or ``insecure`` is an argument, neither is read from the environment or
+      the file.
+    - ``peer_connections``: the most connections from one machine, 256 by default.
+    - ``peer_bytes``: the most bytes in calls from one machine, by default half of the memory limit.
+    - ``keys``: the most keys, 4 million by default.
+    - ``metrics``: an address for ``/metrics`` (Prometheus) and ``/healthz`` over HTTP, by default
+      none. ``status_page=True`` adds a page with members and keys.
 
     ``updater`` runs for the pushes of all workers, as in :meth:`KVStore.set_updater
     <mxkv.kvstore.KVStore.set_updater>`. Its keys are strings, unless the program uses integers as
@@ -80,20 +106,39 @@ class KVStoreServer:
 
     #: The address that the server listens on, as ``'HOST:PORT'``.
     address: str
+    #: The address of the HTTP endpoint, or ``None`` without the option ``metrics``.
+    metrics_address: str | None
     #: The store that holds the values. It remains usable after the server is closed.
     store: KVStore
 
     def __init__(
         self,
-        address: str = "127.0.0.1:9191",
+        address: str | None = None,
         *,
-        store: str = "local",
-        checkpoints: str | os.PathLike[str] | None = None,
-        lease: float | None = None,
-        updater: Callable[[Key, NDArray, NDArray], object] | None = None,
-        on_command: Callable[[int, str], object] | None = None,
+        updater: _Updater | None = None,
+        on_command: _CommandHandler | None = None,
+        **options: Unpack[ServerOptions],
     ) -> None:
-        options = _options.of_server(address, store, checkpoints, lease)
+        self._start(_options.of_server({"address": address, **options}), updater, on_command)
+
+    @classmethod
+    def _of_strings(
+        cls,
+        options: NamedStrings,
+        updater: _Updater | None,
+        on_command: _CommandHandler | None,
+    ) -> KVStoreServer:
+        """Starts a server with options as the native module expects them."""
+        server = cls.__new__(cls)
+        server._start(options, updater, on_command)
+        return server
+
+    def _start(
+        self,
+        options: NamedStrings,
+        updater: _Updater | None,
+        on_command: _CommandHandler | None,
+    ) -> None:
         for name, function in (("updater", updater), ("on_command", on_command)):
             if function is not None:
                 _options.check_function(name, function)
@@ -101,6 +146,7 @@ class KVStoreServer:
         self._native = _native.Server(options)
         _open_servers.add(self)
         self.address = self._native.address
+        self.metrics_address = self._native.metrics_address
         self.store = KVStore._of_server(self._native)
         if updater is not None:
             self.store.set_updater(updater)

@@ -18,6 +18,7 @@ use crate::interpreter::{finalization, lists};
 #[derive(Debug)]
 pub(crate) struct PyServer {
     address: String,
+    metrics_address: Option<String>,
     /// `None` after the server is closed. Calls in progress keep the server until they end.
     running: RwLock<Option<Running>>,
 }
@@ -81,7 +82,8 @@ impl PyServer {
             let server = kvstore::serve(&pairs(&options)?)?;
             let (address, store) = (server.address().to_string(), Store::from(&server));
             let running = Running { server: Arc::new(server), store };
-            Ok(Self { address, running: RwLock::new(Some(running)) })
+            let metrics_address = running.server.metrics_address().map(|found| found.to_string());
+            Ok(Self { address, metrics_address, running: RwLock::new(Some(running)) })
         })
     }
 
@@ -89,6 +91,12 @@ impl PyServer {
     #[getter]
     fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The address of the HTTP endpoint.
+    #[getter]
+    fn metrics_address(&self) -> Option<&str> {
+        self.metrics_address.as_deref()
     }
 
     #[getter(_is_closed)]

@@ -12,7 +12,7 @@ use kvstore_core::{DType, Device, Error, NDArray, OnExisting, Result};
 use kvstore_net::{NetStoreOptions, Server};
 
 use super::connect;
-use super::options::{find, of_server};
+use super::options::{find, of_server, protected};
 use crate::arrays::ones;
 use crate::environment::{timeout, variable};
 use crate::runtime::backends;
@@ -62,6 +62,8 @@ impl Role {
 /// | `DMLC_NUM_SERVER`, `DMLC_NUM_WORKER` | the number of servers and of workers |
 /// | `DMLC_NODE_HOST` | the address of this machine; by default, that which reaches the scheduler |
 /// | `DMLC_TASK_ID` | identifies a worker, also after a restart |
+/// | `KVSTORE_CERTIFICATES` | the folder of the [`Certificates`](crate::Certificates), or: |
+/// | `KVSTORE_INSECURE` | `1` permits connections without |
 ///
 /// - In a worker, [`create`](crate::create) with `dist_async` returns when all servers and workers
 ///   have joined.
@@ -225,7 +227,8 @@ impl LaunchedJob {
             Role::Scheduler => None,
             Role::Server | Role::Worker => {
                 let name = format!("{SERVER}{}", server.address());
-                Some(self.scheduler(timeout, Some(name))?)
+                let scheduler = server.options_for(&self.scheduler).name(name);
+                Some(connect(&scheduler.timeout(timeout))?)
             }
         };
         let own = Store::from(server);
@@ -240,10 +243,11 @@ impl LaunchedJob {
     }
 
     /// Joins the job as a worker: finds the servers, gets a store from `connect`, and waits until
-    /// all workers have one.
+    /// all workers have one. `options` are those of the store.
     pub(super) fn join(
         &self,
         timeout: Duration,
+        options: &[(&str, &str)],
         connect: impl FnOnce(Vec<String>) -> Result<Store>,
     ) -> Result<Store> {
         if self.role != Role::Worker {
@@ -252,7 +256,8 @@ impl LaunchedJob {
                 "DMLC_ROLE is `{role}`: only workers create stores of the job"
             )));
         }
-        let scheduler = self.scheduler(timeout, None)?;
+        let scheduler = NetStoreOptions::new(&self.scheduler).timeout(timeout);
+        let scheduler = super::connect(&protected(scheduler, options)?)?;
         let start = Instant::now();
         let servers = loop {
             let servers = servers_in(&scheduler)?;
@@ -308,12 +313,6 @@ impl LaunchedJob {
         }
         pause();
         Ok(())
-    }
-
-    /// Returns the store of the scheduler.
-    fn scheduler(&self, timeout: Duration, name: Option<String>) -> Result<Store> {
-        let options = NetStoreOptions::new(&self.scheduler).timeout(timeout);
-        connect(&name.into_iter().fold(options, NetStoreOptions::name))
     }
 
     /// Returns the address of this machine in the network of the scheduler.
@@ -390,7 +389,7 @@ mod tests {
     }
 
     fn join(job: &LaunchedJob) -> Result<Store> {
-        job.join(Duration::from_secs(30), |servers| {
+        job.join(Duration::from_secs(30), &[], |servers| {
             assert_eq!(servers.len(), 2);
             connect(&NetStoreOptions::of_servers(servers))
         })
@@ -424,7 +423,8 @@ mod tests {
         let port = free_port();
         let scheduler = job("scheduler", port);
         let server = scheduler.start(&[]).unwrap();
-        let joined = job("worker 0", port).join(Duration::from_millis(300), |_| unreachable!());
+        let joined =
+            job("worker 0", port).join(Duration::from_millis(300), &[], |_| unreachable!());
         let text = joined.unwrap_err().to_string();
         assert!(text.contains("0 of 2 servers have joined"), "{text}");
         drop(server);

@@ -6,7 +6,7 @@ mod options;
 use std::sync::Arc;
 
 use kvstore_core::{Error, Result};
-use kvstore_net::{NetStore, NetStoreOptions, Server};
+use kvstore_net::{NetStore, NetStoreOptions, Server, ServerStatus};
 
 use crate::environment::{timeout, variable};
 use crate::runtime::backends;
@@ -62,7 +62,8 @@ impl LaunchedJob {
             )));
         }
         let limit = options::timeout(options)?.or(timeout()?).unwrap_or(launch::TIMEOUT);
-        let joined = self.join(limit, |servers| connect(&complete(&lower, options, servers)?));
+        let joined =
+            self.join(limit, options, |servers| connect(&complete(&lower, options, servers)?));
         // Each worker of a job initialises the keys, as in MXNet.
         joined.map(Store::keeping_existing)
     }
@@ -109,10 +110,18 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 ///
 /// | option | default | meaning |
 /// |---|---|---|
+/// | `config` | none | a TOML file with other options, for those that are not in the list |
 /// | `address` | `127.0.0.1:9191` | where it listens; port 0 selects a free one |
 /// | `store` | `local` | the store that holds the values, `local` or `device` |
 /// | `checkpoints` | none | the folder for [`Store::checkpoint_on_servers`] |
 /// | `lease` | 10 | how many seconds a silent member stays live |
+/// | `peer_connections` | 256 | the most connections from one machine |
+/// | `peer_bytes` | half of the memory limit | the most bytes in calls from one machine |
+/// | `keys` | 4 million | the most keys |
+/// | `metrics` | none | the address for `/metrics` and `/healthz` over HTTP |
+/// | `status_page` | `false` | adds a page with members, keys and throughput |
+/// | `certificates` | `KVSTORE_CERTIFICATES` | a folder for [`Certificates`](crate::Certificates) |
+/// | `insecure` | `KVSTORE_INSECURE` | permits other machines to connect without |
 ///
 /// ```
 /// let server = kvstore::serve(&[("address", "127.0.0.1:0")])?;
@@ -127,6 +136,16 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 /// - The errors of [`Server::start`].
 pub fn serve(options: &[(&str, &str)]) -> Result<Server> {
     Server::start(backends(), &options::of_server(options)?)
+}
+
+/// Asks the server at this address for its state, without joining its group. The options are
+/// `certificates`, `insecure` and `timeout` of [`create_with`](crate::create_with).
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if an option is not valid.
+/// - The errors of [`ServerStatus::of`].
+pub fn status_of(server: &str, options: &[(&str, &str)]) -> Result<ServerStatus> {
+    ServerStatus::of(&options::set_all(NetStoreOptions::new(server), options)?)
 }
 
 impl From<&Server> for Store {

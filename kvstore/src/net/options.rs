@@ -1,25 +1,60 @@
 //! Options by name, for programs in other languages: those of a store on servers, and those of a
 //! server.
 
+use std::fs;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
 use kvstore_core::{Error, Result};
-use kvstore_net::{NetStoreOptions, ServerOptions};
+use kvstore_net::{Certificates, NetStoreOptions, ServerOptions};
 use strsim::levenshtein;
+use toml::Table;
 
-use crate::environment;
+use crate::environment::{self, variable};
 
 /// The options of a store on servers.
-const OF_STORE: [&str; 7] =
-    ["servers", "name", "timeout", "staleness", "reader", "connections", "divide_above"];
+const OF_STORE: [&str; 9] = [
+    "servers",
+    "name",
+    "timeout",
+    "staleness",
+    "reader",
+    "connections",
+    "divide_above",
+    "certificates",
+    "insecure",
+];
 
 /// The options of a server.
-const OF_SERVER: [&str; 4] = ["address", "store", "checkpoints", "lease"];
+const OF_SERVER: [&str; 12] = [
+    "config",
+    "address",
+    "store",
+    "checkpoints",
+    "lease",
+    "certificates",
+    "insecure",
+    "peer_connections",
+    "peer_bytes",
+    "keys",
+    "metrics",
+    "status_page",
+];
+
+/// Of these, one at most may be set.
+const EXCLUSIVE: [&str; 2] = ["certificates", "insecure"];
+
+/// The environment variables with the folder of the certificates, and with whether connections may
+/// do without.
+const CERTIFICATES: &str = "KVSTORE_CERTIFICATES";
+const INSECURE: &str = "KVSTORE_INSECURE";
 
 /// The address that a server listens on if none is given.
 const ADDRESS: &str = "127.0.0.1:9191";
+
+/// What a count must be.
+const WHOLE: &str = "a whole number above 0";
 
 /// Returns the addresses in a list that is separated by commas.
 pub(super) fn addresses(list: &str) -> impl Iterator<Item = &str> {
@@ -40,6 +75,63 @@ pub(super) fn timeout(options: &[(&str, &str)]) -> Result<Option<Duration>> {
     find(options, "timeout").map(|value| seconds("timeout", value)).transpose()
 }
 
+/// How connections are protected.
+enum Protection {
+    /// Only on this machine, without encryption.
+    Local,
+    Certificates(Certificates),
+    /// Not at all.
+    Insecure,
+}
+
+impl Protection {
+    /// Returns the protection in the options, or otherwise that in the environment.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if a value is not valid, or both are set.
+    fn of(options: &[(&str, &str)]) -> Result<Self> {
+        let given = |name: &str| find(options, name).map(str::to_owned);
+        let (folder, insecure) = (given("certificates"), given("insecure"));
+        let is_option = folder.is_some() || insecure.is_some();
+        let ((folder, insecure), (folder_name, insecure_name)) = if is_option {
+            ((folder, insecure), ("option `certificates`", "option `insecure`"))
+        } else {
+            ((variable(CERTIFICATES), variable(INSECURE)), (CERTIFICATES, INSECURE))
+        };
+        let is_insecure = match insecure.as_deref() {
+            None | Some("false" | "0") => false,
+            Some("true" | "1") => true,
+            Some(found) => {
+                let text = format!("{insecure_name}: expected true or false, found `{found}`");
+                return Err(Error::invalid(text));
+            }
+        };
+        match (folder, is_insecure) {
+            (Some(_), true) => Err(Error::invalid(format!(
+                "{folder_name} and {insecure_name}: expected one of them, found both"
+            ))),
+            (Some(folder), false) => Certificates::read(folder).map(Self::Certificates),
+            (None, true) => Ok(Self::Insecure),
+            (None, false) => Ok(Self::Local),
+        }
+    }
+}
+
+/// Sets the certificates of a store.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if a value is not valid.
+pub(super) fn protected(
+    store: NetStoreOptions,
+    options: &[(&str, &str)],
+) -> Result<NetStoreOptions> {
+    Ok(match Protection::of(options)? {
+        Protection::Local => store,
+        Protection::Certificates(certificates) => store.certificates(certificates),
+        Protection::Insecure => store.insecure(),
+    })
+}
+
 /// Sets the options of a store, except its servers.
 ///
 /// # Errors
@@ -54,19 +146,17 @@ pub(super) fn set_all(
             "name" => store.name(*value),
             "timeout" => store.timeout(seconds(name, value)?),
             "staleness" => store.staleness(parse(name, value, "a whole number of at least 0")?),
-            "servers" => store,
+            "servers" | "certificates" | "insecure" => store,
             "reader" => {
                 is_reader = parse(name, value, "true or false")?;
                 store
             }
-            "connections" => {
-                store.connections(parse::<NonZeroUsize>(name, value, "a whole number above 0")?)
-            }
+            "connections" => store.connections(parse::<NonZeroUsize>(name, value, WHOLE)?),
             "divide_above" => store.divide_above(parse(name, value, "a number of bytes")?),
             _ => return Err(unknown(name, &OF_STORE)),
         };
     }
-    Ok(if is_reader { store.reader() } else { store })
+    protected(if is_reader { store.reader() } else { store }, options)
 }
 
 /// Returns the options of a server.
@@ -74,17 +164,72 @@ pub(super) fn set_all(
 /// # Errors
 /// - [`Error::InvalidArgument`] if a name is not an option, or a value is not valid.
 pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
+    let configured = find(options, "config").map_or(Ok(Vec::new()), read_config)?;
+    // An option of the caller replaces that of the file.
+    let is_replaced = |name: &str| {
+        let is_exclusive = EXCLUSIVE.contains(&name);
+        let replaces = |given: &str| given == name || is_exclusive && EXCLUSIVE.contains(&given);
+        options.iter().any(|(given, _)| replaces(given))
+    };
+    let configured = configured.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let configured = configured.filter(|(name, _)| !is_replaced(name));
+    let options: Vec<(&str, &str)> = configured.chain(options.iter().copied()).collect();
+    let options = &options;
     let mut server = ServerOptions::new(find(options, "address").unwrap_or(ADDRESS));
     for (name, value) in options {
         server = match *name {
-            "address" => server,
+            "status_page" if parse(name, value, "true or false")? => server.status_page(),
+            // Set before or after the others, or switched off.
+            "config" | "address" | "certificates" | "insecure" | "status_page" => server,
             "store" => server.store(*value),
             "checkpoints" => server.checkpoints(*value),
             "lease" => server.lease(seconds(name, value)?),
+            "peer_connections" => {
+                server.peer_connections(parse::<NonZeroUsize>(name, value, WHOLE)?.get())
+            }
+            "peer_bytes" => server.peer_bytes(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
+            "metrics" => server.metrics(*value),
+            "keys" => server.keys(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
             _ => return Err(unknown(name, &OF_SERVER)),
         };
     }
-    Ok(server)
+    Ok(match Protection::of(options)? {
+        Protection::Local => server,
+        Protection::Certificates(certificates) => server.certificates(certificates),
+        Protection::Insecure => server.insecure(),
+    })
+}
+
+/// Returns the options in a configuration file.
+///
+/// # Errors
+/// - [`Error::Io`] if the file cannot be read.
+/// - [`Error::InvalidArgument`] if it is not TOML, an option is unknown, or a value is not a
+///   string, a number or a truth value.
+#[expect(clippy::disallowed_methods, reason = "a configuration file is short")]
+fn read_config(file: &str) -> Result<Vec<(String, String)>> {
+    let failed = |source| Error::Io { path: file.into(), operation: "read".to_owned(), source };
+    let text = fs::read_to_string(file).map_err(failed)?;
+    let in_file = |text: &str| Error::invalid(format!("configuration file `{file}`: {text}"));
+    let table: Table =
+        text.parse().map_err(|error: toml::de::Error| in_file(&error.to_string()))?;
+    let option = |(name, value): (String, toml::Value)| {
+        if name == "config" || !OF_SERVER.contains(&&*name) {
+            return Err(in_file(&unknown(&name, &OF_SERVER[1..]).to_string()));
+        }
+        let value = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => {
+                value.to_string()
+            }
+            other => {
+                let text = "expected a string, a number, true or false";
+                return Err(in_file(&format!("option `{name}`: {text}, found `{other}`")));
+            }
+        };
+        Ok((name, value))
+    };
+    table.into_iter().map(option).collect()
 }
 
 fn seconds(name: &str, value: &str) -> Result<Duration> {
@@ -128,9 +273,70 @@ mod tests {
             assert!(text.contains(&format!("option `{name}`")), "{text}");
             assert!(text.contains(&format!("found `{value}`")), "{text}");
         }
+        for name in ["peer_connections", "peer_bytes", "keys"] {
+            let text = of_server(&[(name, "0")]).unwrap_err().to_string();
+            assert!(text.contains(&format!("option `{name}`")), "{text}");
+        }
         let text = of_server(&[("adress", "127.0.0.1:0")]).unwrap_err().to_string();
         assert!(text.contains("did you mean `address`?"), "{text}");
         assert!(of_server(&[("lease", "-1")]).is_err());
+    }
+
+    #[test]
+    fn options_replace_those_of_the_configuration_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("server.toml");
+        let file_name = file.to_str().unwrap();
+        let read = |text: &str, options: &[(&str, &str)]| {
+            fs::write(&file, text).unwrap();
+            let mut all = Vec::from([("config", file_name)]);
+            all.extend(options);
+            of_server(&all)
+        };
+        let text = "address = '127.0.0.1:1'\nlease = 2.5\ninsecure = true\nkeys = 10\n";
+        let debug = |options: ServerOptions| format!("{options:?}");
+        let expected = of_server(&[
+            ("address", "127.0.0.1:1"),
+            ("lease", "2.5"),
+            ("insecure", "true"),
+            ("keys", "10"),
+        ]);
+        assert_eq!(debug(read(text, &[]).unwrap()), debug(expected.unwrap()));
+        let expected = of_server(&[
+            ("address", "127.0.0.1:2"),
+            ("lease", "2.5"),
+            ("insecure", "false"),
+            ("keys", "10"),
+        ]);
+        let given = [("address", "127.0.0.1:2"), ("insecure", "false")];
+        assert_eq!(debug(read(text, &given).unwrap()), debug(expected.unwrap()));
+        // The certificates of the caller replace what the file permits.
+        let error = read(text, &[("certificates", "nowhere")]).unwrap_err().to_string();
+        assert!(error.contains("nowhere"), "{error}");
+        for (text, expected) in [
+            ("adress = 'x'", "did you mean `address`?"),
+            ("config = 'x'", "unknown option `config`"),
+            ("lease = [1]", "option `lease`: expected a string, a number, true or false"),
+            ("lease = 0", "option `lease`"),
+            ("lease", "server.toml"),
+        ] {
+            let error = read(text, &[]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(of_server(&[("config", "nowhere.toml")]).is_err());
+    }
+
+    #[test]
+    fn certificates_and_plain_text_exclude_each_other() {
+        let both = [("certificates", "a"), ("insecure", "true")];
+        assert!(of_server(&both).unwrap_err().to_string().contains("found both"));
+        let none = NetStoreOptions::of_servers(["127.0.0.1:1"]);
+        assert!(set_all(none, &both).unwrap_err().to_string().contains("found both"));
+        let text = of_server(&[("insecure", "maybe")]).unwrap_err().to_string();
+        assert!(
+            text.contains("option `insecure`: expected true or false, found `maybe`"),
+            "{text}"
+        );
     }
 
     #[test]

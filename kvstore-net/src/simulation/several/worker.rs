@@ -14,6 +14,7 @@ use kvstore_core::{Device, Error, Key, KvStore, OnExisting, Result, Tensor, Valu
 
 use super::Simulation;
 use super::history::{self, Kind, LARGE, PART, Reply};
+use crate::certificates::Security;
 use crate::client::connection::Connection;
 use crate::client::driver::{Driver, Task};
 use crate::client::membership::Target;
@@ -115,6 +116,7 @@ fn join(simulation: Arc<Simulation>, slot: usize, driver: Driver, process: u64) 
             is_reader: false,
             timeout: schedule.timeout,
             connections: NonZeroUsize::MIN,
+            security: Security { is_insecure: true, ..Security::default() },
         });
         let keep_alive = schedule.keep_alive;
         let open = move |target: Target| async move {

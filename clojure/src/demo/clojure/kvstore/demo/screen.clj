@@ -3,6 +3,7 @@
 
     in-unicode       runs a function with an output that can print the characters below
     heading facts    a heading; named values
+    table            rows of cells under headers
     progress         a progress bar with a text beside it
     pictures         digits side by side, drawn with block characters"
   (:require [clojure.string :as string])
@@ -31,6 +32,18 @@
   [named]
   (doseq [[what value] named]
     (println (format "  %-12s %s" what value))))
+
+(defn table
+  "Prints `rows` under `headers`. Each cell is printed as its text."
+  [headers rows]
+  (let [lines (for [row (cons headers rows)] (mapv str row))
+        widths (apply map (fn [& cells] (reduce max (map count cells))) lines)
+        show (fn [cells]
+               (let [padded (map #(format (str "%-" %2 "s") %1) cells widths)]
+                 (println (string/trimr (str "  " (string/join "  " padded))))))]
+    (show (first lines))
+    (show (map #(string/join (repeat % "─")) widths))
+    (run! show (rest lines))))
 
 (defn- bar
   [share width]

@@ -1,8 +1,9 @@
 (ns kvstore.demo.training
   "Data-parallel training: the store sums the gradients of the devices and makes the step.
 
-    run    trains a network on the digits and tests it
-    show   does the same and prints the results"
+    run        trains a network on the digits and tests it
+    show       does the same and prints the results
+    evaluate   tests a network"
   (:require [clojure.string :as string]
             [kvstore.demo.digits :as digits]
             [kvstore.demo.network :as network]
@@ -62,8 +63,9 @@
                          (format "epoch %2d   loss %.4f   %,.0f samples/s"
                                  epoch (double loss) (/ (* epoch num-samples) seconds)))))))
 
-(defn- evaluate
-  "Reads the `tested` digits. Returns the :accuracy, the :mistakes and the number of digits."
+(defn evaluate
+  "Reads the `tested` digits with a network of these `parameters`. Returns the :accuracy, the
+  :mistakes and the number of digits."
   [parameters tested]
   (with-open [x (digits/pixels tested (context/cpu))
               ones (digits/ones-column tested (context/cpu))]

@@ -120,6 +120,8 @@ public final class KVStore
      * @return a store, which has the values of the servers
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type has no such option, an
      *     option is not valid, or another live member has the same name
+     * @throws KVStoreException with {@code UNSUPPORTED} if a server rejects the certificate of this
+     *     member, or its role
      * @throws KVStoreException with {@code TIMEOUT} if a server does not answer
      */
     public static KVStore create(String name, NetStoreOptions options) {

@@ -5,6 +5,7 @@ import static java.util.Objects.requireNonNull;
 import java.lang.ref.Reference;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
@@ -27,8 +28,9 @@ import java.util.function.LongFunction;
  * <p>A server runs until {@link #close}, even if the program does not refer to it. It does not keep
  * the JVM alive.
  *
- * <p>Connections are neither authenticated nor encrypted: use loopback addresses and private
- * networks only.
+ * <p>An address that other machines can reach needs {@linkplain ServerOptions#certificates
+ * certificates} or {@link ServerOptions#insecure}. Without certificates, connections are neither
+ * authenticated nor encrypted.
  */
 public final class KVStoreServer implements NativeResource {
     /** The running servers. They stay reachable, because other processes use them. */
@@ -37,11 +39,13 @@ public final class KVStoreServer implements NativeResource {
     private final NativeHandle handle;
     private final KVStore store;
     private final String address;
+    private final String metricsAddress;
 
     private KVStoreServer(long server) {
         this.handle = NativeHandle.owned(this, server, NativeServer::release);
         try {
             this.address = NativeServer.address(server);
+            this.metricsAddress = NativeServer.metricsAddress(server);
             this.store = KVStore.ofServer(NativeServer.store(server));
         } catch (Throwable failure) {
             // Otherwise the address would stay in use until a garbage collection.
@@ -59,7 +63,8 @@ public final class KVStoreServer implements NativeResource {
      * @return the server, which accepts members
      * @throws KVStoreException with {@code BACKEND} if the address cannot be used, for example
      *     because another program listens on it
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an option is not valid
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an option is not valid, or if other
+     *     machines can reach the address and the options permit no such connections
      */
     public static KVStoreServer start(ServerOptions options) {
         OptionMap settings = requireNonNull(options, "options").options();
@@ -85,7 +90,8 @@ public final class KVStoreServer implements NativeResource {
      * Runs the server or the scheduler of a job that one of MXNet's launchers has started. Returns
      * after all workers have joined and left.
      *
-     * @param environment the environment variables, for example {@link System#getenv()}
+     * @param environment the environment variables, for example {@link System#getenv()}; of these,
+     *     only those of the launcher take effect, whose names begin with {@code DMLC_}
      * @param options the settings; the server chooses its address itself
      * @param prepare gets the server before workers find it, for example to set an updater; not
      *     called for a scheduler
@@ -123,6 +129,15 @@ public final class KVStoreServer implements NativeResource {
      */
     public String address() {
         return address;
+    }
+
+    /**
+     * Returns the address of the HTTP endpoint, which {@link ServerOptions#metrics} starts.
+     *
+     * @return {@code HOST:PORT}, or empty if there is no endpoint
+     */
+    public Optional<String> metricsAddress() {
+        return Optional.of(metricsAddress).filter(text -> !text.isEmpty());
     }
 
     /**

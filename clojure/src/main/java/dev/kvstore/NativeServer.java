@@ -14,6 +14,9 @@ final class NativeServer {
 
     static native String address(long server);
 
+    /** Returns an empty string if the server has no HTTP endpoint. */
+    static native String metricsAddress(long server);
+
     /** Returns the handle of the store that holds the values. */
     static native long store(long server);
 

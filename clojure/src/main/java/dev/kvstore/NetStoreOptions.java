@@ -2,6 +2,7 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
+import java.nio.file.Path;
 import java.time.Duration;
 
 /**
@@ -108,6 +109,34 @@ public final class NetStoreOptions {
      */
     public NetStoreOptions divideAbove(long numBytes) {
         return with("divide_above", Long.toString(numBytes));
+    }
+
+    /**
+     * Sets the certificate of this member and encrypts its connections. Servers with certificates
+     * accept no others. The role in the certificate limits what this member may do, see
+     * {@link ServerOptions#certificates}.
+     *
+     * <p>If this method or {@link #insecure} is called, neither of both options is read from the
+     * environment.
+     *
+     * @param folder a folder with {@code ca.pem}, {@code cert.pem} and {@code key.pem}; by default
+     *     that in the environment variable {@code KVSTORE_CERTIFICATES}
+     * @return new options
+     */
+    public NetStoreOptions certificates(Path folder) {
+        return with("certificates", requireNonNull(folder, "folder").toString());
+    }
+
+    /**
+     * Sets whether this member connects to other machines without certificates. Machines between
+     * this one and the servers can then read and change everything.
+     *
+     * @param isInsecure true to permit it; by default the value of the environment variable
+     *     {@code KVSTORE_INSECURE}, or false
+     * @return new options
+     */
+    public NetStoreOptions insecure(boolean isInsecure) {
+        return with("insecure", Boolean.toString(isInsecure));
     }
 
     private NetStoreOptions with(String name, String value) {

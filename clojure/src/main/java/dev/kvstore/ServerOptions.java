@@ -16,7 +16,8 @@ public final class ServerOptions {
     }
 
     /**
-     * Returns the options of a server that listens on {@code 127.0.0.1:9191}.
+     * Returns the options of a server that listens on {@code 127.0.0.1:9191}, unless
+     * {@link #config} has another address.
      *
      * @return options with the defaults
      */
@@ -63,6 +64,106 @@ public final class ServerOptions {
      */
     public ServerOptions lease(Duration lease) {
         return new ServerOptions(options.with("lease", lease));
+    }
+
+    /**
+     * Sets a configuration file, in the format TOML. It has other options by name, such as
+     * {@code peer_bytes = 1000000000}. They apply unless a method of these options sets them.
+     *
+     * @param file the file
+     * @return new options
+     */
+    public ServerOptions config(Path file) {
+        return with("config", requireNonNull(file, "file").toString());
+    }
+
+    /**
+     * Sets the certificate of the server and encrypts connections. Members then need a certificate
+     * of the same authority. Its role, the organizational unit (OU) of its subject, limits what
+     * they may do:
+     *
+     * <ul>
+     *   <li>{@code reader}: read values, snapshots and settings
+     *   <li>{@code worker} and {@code server}: also change values and settings, wait at barriers,
+     *       write checkpoints
+     *   <li>{@code admin}: also remove keys, roll back and send commands
+     * </ul>
+     *
+     * <p>An address that other machines can reach needs certificates or {@link #insecure}. The
+     * command {@code kvstore certs} makes a folder for each role.
+     *
+     * <p>If this method or {@link #insecure} is called, neither of both options is read from the
+     * environment or the file of {@link #config}.
+     *
+     * @param folder a folder with {@code ca.pem}, {@code cert.pem} and {@code key.pem}; by default
+     *     that in the environment variable {@code KVSTORE_CERTIFICATES}
+     * @return new options
+     */
+    public ServerOptions certificates(Path folder) {
+        return with("certificates", requireNonNull(folder, "folder").toString());
+    }
+
+    /**
+     * Sets whether other machines may connect without certificates. Any program that reaches the
+     * address can then read and change everything.
+     *
+     * @param isInsecure true to permit it; by default the value of the environment variable
+     *     {@code KVSTORE_INSECURE}, or false
+     * @return new options
+     */
+    public ServerOptions insecure(boolean isInsecure) {
+        return with("insecure", Boolean.toString(isInsecure));
+    }
+
+    /**
+     * Sets the most connections from one machine.
+     *
+     * @param most the number, by default 256
+     * @return new options
+     */
+    public ServerOptions peerConnections(int most) {
+        return with("peer_connections", Integer.toString(most));
+    }
+
+    /**
+     * Sets the most bytes of requests and replies that calls from one machine may hold at the same
+     * time. A call that needs more fails.
+     *
+     * @param most the number of bytes, by default half of the memory limit
+     * @return new options
+     */
+    public ServerOptions peerBytes(long most) {
+        return with("peer_bytes", Long.toString(most));
+    }
+
+    /**
+     * Sets the most keys that the server may have.
+     *
+     * @param most the number, by default 4 million
+     * @return new options
+     */
+    public ServerOptions keys(long most) {
+        return with("keys", Long.toString(most));
+    }
+
+    /**
+     * Sets the address of an HTTP endpoint: {@code /metrics} for Prometheus, and {@code /healthz}.
+     *
+     * @param address the address, {@code HOST:PORT}; by default, there is no endpoint
+     * @return new options
+     */
+    public ServerOptions metrics(String address) {
+        return with("metrics", address);
+    }
+
+    /**
+     * Sets whether the HTTP endpoint has a page with members, keys and throughput.
+     *
+     * @param hasPage true for a page, which needs {@link #metrics}
+     * @return new options
+     */
+    public ServerOptions statusPage(boolean hasPage) {
+        return with("status_page", Boolean.toString(hasPage));
     }
 
     private ServerOptions with(String name, String value) {

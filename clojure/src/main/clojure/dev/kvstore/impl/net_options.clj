@@ -1,8 +1,9 @@
 (ns dev.kvstore.impl.net-options
   "Options of stores on servers, and of servers.
 
-    store    the NetStoreOptions of a map
-    server   the ServerOptions of a map"
+    store         the NetStoreOptions of a map
+    server        the ServerOptions of a map
+    server-names  the names of the options of servers"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.paths :as paths])
@@ -19,9 +20,22 @@
   (Duration/ofNanos (long (* 1e9 (double x)))))
 
 (defn- at-least
-  [x least what]
-  (errors/check #(and (int? %) (<= least (long %))) x what
-                (str "an integer of at least " least)))
+  ^long [x least what]
+  (errors/check #(and (int? %) (<= (long least) (long %))) x what
+                (str "an integer of at least " least))
+  (long x))
+
+(defn- positive-int
+  "Returns the Java int `x`."
+  [x what]
+  (at-least x 1 what)
+  (errors/check errors/int32? x what "an integer of 32 bits")
+  (int x))
+
+(defn- flag
+  [x what]
+  (errors/check boolean? x what "a boolean")
+  (boolean x))
 
 (defn- addresses
   ^"[Ljava.lang.String;" [x]
@@ -38,36 +52,58 @@
     :name (do (errors/check string? v "name" "a string")
               (.name options v))
     :timeout (.timeout options (seconds v "timeout"))
-    :staleness (do (at-least v 0 "staleness")
-                   (.staleness options (long v)))
-    :reader (do (errors/check boolean? v "reader" "a boolean")
-                (.reader options (boolean v)))
-    :connections (do (at-least v 1 "connections")
-                     (errors/check errors/int32? v "connections" "an integer of 32 bits")
-                     (.connections options (int v)))
-    :divide-above (do (at-least v 0 "divide-above")
-                      (.divideAbove options (long v)))))
+    :staleness (.staleness options (at-least v 0 "staleness"))
+    :reader (.reader options (flag v "reader"))
+    :connections (.connections options (positive-int v "connections"))
+    :divide-above (.divideAbove options (at-least v 0 "divide-above"))
+    :certificates (.certificates options (paths/->path v))
+    :insecure (.insecure options (flag v "insecure"))))
 
 (defn store
   "Returns the options of a store on servers in the map `opts`, or the defaults for nil."
   ^NetStoreOptions [opts]
-  (options/check opts [:servers :name :timeout :staleness :reader :connections :divide-above])
+  (options/check opts [:servers :name :timeout :staleness :reader :connections :divide-above
+                       :certificates :insecure])
   (reduce-kv set-option
              (if-some [servers (:servers opts)]
                (NetStoreOptions/ofServers (addresses servers))
                (NetStoreOptions/ofEnvironment))
              (or opts {})))
 
+(def server-names
+  "The names of the options of servers, except the address."
+  [:config :store :checkpoints :lease :certificates :insecure :peer-connections :peer-bytes :keys
+   :metrics :status-page])
+
+(defn- set-server-option
+  "Returns `options` with the option `k` set to `v`, for servers."
+  ^ServerOptions [^ServerOptions options k v]
+  (case k
+    :config (.config options (paths/->path v))
+    :store (do (errors/check #(or (string? %) (keyword? %)) v "store" "a string or keyword")
+               (.store options (name v)))
+    :checkpoints (.checkpoints options (paths/->path v))
+    :lease (.lease options (seconds v "lease"))
+    :certificates (.certificates options (paths/->path v))
+    :insecure (.insecure options (flag v "insecure"))
+    :peer-connections (.peerConnections options (positive-int v "peer-connections"))
+    :peer-bytes (.peerBytes options (at-least v 1 "peer-bytes"))
+    :keys (.keys options (at-least v 1 "keys"))
+    :metrics (do (errors/check string? v "metrics" "a string, \"HOST:PORT\"")
+                 (.metrics options v))
+    :status-page (.statusPage options (flag v "status-page"))))
+
 (defn server
-  "Returns the options of a server in the map `opts`, or the defaults for nil."
-  ^ServerOptions [{:keys [address store checkpoints lease]}]
+  "Returns the options of a server in the map `opts`, or the defaults for nil. An option that is nil
+  has its default. Ignores the functions in `opts`."
+  ^ServerOptions [{:keys [address] :as opts}]
   (when (some? address)
     (errors/check string? address "address" "a string, \"HOST:PORT\""))
-  (when (some? store)
-    (errors/check #(or (string? %) (keyword? %)) store "store" "a string or keyword"))
-  (cond-> (if (some? address)
+  (reduce (fn [options k]
+            (if-some [v (get opts k)]
+              (set-server-option options k v)
+              options))
+          (if (some? address)
             (ServerOptions/of address)
             (ServerOptions/defaults))
-    (some? store) (.store (name store))
-    (some? checkpoints) (.checkpoints (paths/->path checkpoints))
-    (some? lease) (.lease (seconds lease "lease"))))
+          server-names))

@@ -1,20 +1,21 @@
 (ns org.apache.clojure-mxnet.kvstore-server
   "Servers: stores that other processes reach over the network, as \"dist_async\" stores.
 
-    start          starts a server in this process, or serves a launched job
-    address store  the address of a server; the store of its values
-    members        the live members
-    on-command     a function for the commands of workers
-    stop           ends a server
-    init           sets the environment of a job, as in MXNet
+    start            starts a server in this process, or serves a launched job
+    address store    the address of a server; the store of its values
+    metrics-address  the address of its HTTP endpoint
+    members          the live members
+    on-command       a function for the commands of workers
+    stop             ends a server
+    init             sets the environment of a job, as in MXNet
 
       (with-open [server (start {:address \"127.0.0.1:0\"})
                   kv (kvstore/create \"dist_async\" {:servers [(address server)]})]
         (kvstore/init kv \"w\" (ndarray/zeros [2]))
         (ndarray/->vec (kvstore/pull (store server) \"w\"))) ;=> [0.0 0.0]
 
-  Connections are neither authenticated nor encrypted: use loopback addresses and private networks
-  only."
+  An address that other machines can reach needs the option :certificates or :insecure. Without
+  certificates, connections are neither authenticated nor encrypted."
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.kvstore.settings :as settings]
             [dev.kvstore.impl.launch :as launch]
@@ -48,6 +49,15 @@
         (string? (address server))) ;=> true"
   [^KVStoreServer server]
   (.address server))
+
+(defn metrics-address
+  "Returns the address of the HTTP endpoint of `server` as \"HOST:PORT\", or nil if it has none.
+  Never throws for a server, also after `stop`.
+
+      (with-open [server (start {:address \"127.0.0.1:0\"})]
+        (metrics-address server)) ;=> nil"
+  ^String [^KVStoreServer server]
+  (.orElse (.metricsAddress server) nil))
 
 (defn store
   "Returns the store that holds the values of `server`, for example to set an updater. Its verbs
@@ -103,7 +113,7 @@
     (on-command server command))
   server)
 
-(def ^:private launched-options [:store :checkpoints :lease :updater :on-command])
+(def ^:private launched-options (conj net-options/server-names :updater :on-command))
 
 (defn- run-job
   [opts]
@@ -121,20 +131,38 @@
   With a map, starts a server and returns it. It runs until `stop` or `with-open` ends it, but
   does not keep the JVM alive:
 
-    :address      \"HOST:PORT\"; port 0 selects a free one; \"127.0.0.1:9191\" by default
-    :store        the type of the store with the values: \"local\" (the default) or \"device\"
-    :checkpoints  the folder for `checkpoint-on-servers`; without one, the server writes no files
-    :lease        how many seconds a silent member stays live, 10 by default
-    :updater      a function of key, pushed and stored, as for `set-updater`
-    :on-command   a function of head and body, as for `on-command`
+    :address           \"HOST:PORT\"; port 0 selects a free one; \"127.0.0.1:9191\" by default
+    :config            a TOML file with other options by name, such as peer_bytes, for those that
+                       are not in the map
+    :store             the type of the store with the values: \"local\" (the default) or \"device\"
+    :checkpoints       the folder for `checkpoint-on-servers`; without one, the server writes no
+                       files
+    :lease             how many seconds a silent member stays live, 10 by default
+    :certificates      a folder with ca.pem, cert.pem and key.pem; KVSTORE_CERTIFICATES by default
+    :insecure          whether other machines may connect without certificates; false by default,
+                       or the value of KVSTORE_INSECURE
+    :peer-connections  the most connections from one machine, 256 by default
+    :peer-bytes        the most bytes in calls from one machine; half of the memory limit by default
+    :keys              the most keys, 4 million by default
+    :metrics           \"HOST:PORT\" for /metrics and /healthz over HTTP; none by default
+    :status-page       whether :metrics also has a page with members and keys; false by default
+    :updater           a function of key, pushed and stored, as for `set-updater`
+    :on-command        a function of head and body, as for `on-command`
+
+  With certificates, members need a certificate of the same authority. The organizational unit of
+  its subject is their role: \"reader\" may read; \"worker\" and \"server\" may also change values
+  and settings; \"admin\" may also remove keys, roll back and send commands. `kvstore certs` makes a
+  folder for each role. If :certificates or :insecure is in the map, neither is read from the
+  environment or the file.
 
   Without a map, serves the job of MXNet's launcher as its server or scheduler. The variables of
   the job are those of `init`, otherwise those of this process. Returns nil after all workers have
   joined and left. `opts` are the options above without :address.
   `die-if-others-go-out-timeout` has no effect.
 
-  Throws code `:backend` if the address cannot be used, code `:invalid-argument` if this process is
-  a worker or belongs to no job, and code `:timeout` if not all processes join in time. Throws
+  Throws code `:backend` if the address cannot be used, code `:invalid-argument` if an option is not
+  valid, other machines can reach the address without permission, or this process is a worker or
+  belongs to no job, and code `:timeout` if not all processes join in time. Throws
   \"Invalid setting\" unless `die-if-others-go-out-timeout` is an integer or a map.
 
       (with-open [server (start {:address \"127.0.0.1:0\"

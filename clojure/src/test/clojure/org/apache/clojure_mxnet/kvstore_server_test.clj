@@ -1,5 +1,6 @@
 (ns org.apache.clojure-mxnet.kvstore-server-test
-  (:require [clojure.test :refer [deftest is testing]]
+  (:require [clojure.string :as str]
+            [clojure.test :refer [deftest is testing]]
             [dev.kvstore.failures :refer [code failure]]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.kvstore-server :as kvstore-server]
@@ -21,6 +22,16 @@
   (^dev.kvstore.KVStore [server] (connect server {}))
   (^dev.kvstore.KVStore [server opts]
    (kvstore/create "dist_async" (merge {:servers [(kvstore-server/address server)]} opts))))
+
+(defn- certificates
+  "Returns the folder of the certificate with this role."
+  ^File [role]
+  (.getAbsoluteFile (File. (str (System/getProperty "basedir" ".")
+                                "/../tests/certificates/" role))))
+
+(defn- temporary-folder
+  ^File []
+  (.toFile (Files/createTempDirectory "kvstore" (make-array FileAttribute 0))))
 
 (defn- eventually
   "Returns whether (f) becomes true in 20 seconds."
@@ -53,6 +64,20 @@
       (is (= ["a" "c"] (map :name (deref seen 20000 nil)))))
     (is (= :closed (code (kvstore/pull b "w"))))
     (is (= :invalid-argument (code (kvstore/push reader "w" (ndarray/ones [2])))))))
+
+(deftest metrics-and-the-status-page-are-on-http
+  (with-open [server (server {:metrics "127.0.0.1:0" :status-page true})
+              a (connect server {:name "a"})]
+    (kvstore/init a "w" (ndarray/ones [2]))
+    (let [answer #(slurp (str "http://" (kvstore-server/metrics-address server) %))]
+      (is (str/includes? (answer "/metrics")
+                         "kvstore_calls_total{verb=\"init\",outcome=\"ok\"} 1"))
+      (is (= "serving\n" (answer "/healthz")))
+      (is (str/includes? (answer "/status.json") "\"num_keys\":1"))))
+  (with-open [server (server)]
+    (is (nil? (kvstore-server/metrics-address server))))
+  (is (= :invalid-argument (code (server {:status-page true}))))
+  (is (= :invalid-argument (code (server {:metrics 9192})))))
 
 (deftest an-updater-runs-in-the-process-of-the-server
   (let [staleness (atom [])
@@ -94,7 +119,7 @@
         (is (re-find #"clojure.lang.ExceptionInfo: below 0" (str message)))))))
 
 (deftest servers-write-checkpoints-and-keep-snapshots
-  (let [^File folder (.toFile (Files/createTempDirectory "kvstore" (make-array FileAttribute 0)))]
+  (let [folder (temporary-folder)]
     (with-open [server (server {:checkpoints folder})
                 kv (connect server)]
       (kvstore/init kv "w" (ndarray/ones [2]))
@@ -109,12 +134,79 @@
       (kvstore/restore kv (File. folder "first"))
       (is (= [1.0 1.0] (ndarray/->vec (kvstore/pull kv "w")))))))
 
+(deftest the-role-in-a-certificate-limits-what-a-member-may-do
+  (with-open [server (server {:certificates (certificates "server")})
+              worker (connect server {:certificates (str (certificates "worker"))})
+              reader (connect server {:certificates (.toPath (certificates "reader"))
+                                      :reader true})]
+    (kvstore/init worker "w" (ndarray/ones [2]))
+    (kvstore/push worker "w" (ndarray/zeros [2]))
+    (is (= [0.0 0.0] (ndarray/->vec (kvstore/pull reader "w"))))
+    (let [{:keys [message] :as thrown} (failure (kvstore/push reader "w" (ndarray/ones [2])))]
+      (is (= :unsupported (:kvstore/code thrown)))
+      (is (re-find #"push needs a certificate with the role `worker`, found `reader`" message)))
+    (is (= :unsupported (code (kvstore/send-command-to-servers worker 1 ""))))
+    (is (= :unsupported (code (connect server {:certificates (certificates "reader")}))))))
+
+(deftest certificates-that-cannot-be-read-are-named
+  (let [folder (temporary-folder)]
+    (doseq [start [#(server {:certificates folder})
+                   #(kvstore/create "dist_async" {:servers "127.0.0.1:1" :certificates folder})]
+            :let [{:keys [message] :as thrown} (failure (start))]]
+      (is (= :invalid-argument (:kvstore/code thrown)))
+      (is (.contains ^String message (str "cannot read `" (File. folder "ca.pem") "`"))))))
+
+(deftest addresses-that-other-machines-reach-need-certificates
+  (doseq [start [#(server {:address "0.0.0.0:0"})
+                 #(server {:address "0.0.0.0:0" :insecure false})
+                 #(kvstore/create "dist_async" {:servers "192.0.2.1:9" :timeout 1})]
+          :let [{:keys [message] :as thrown} (failure (start))]]
+    (is (= :invalid-argument (:kvstore/code thrown)))
+    (is (re-find #"neither authenticated nor encrypted" message)))
+  (with-open [open (server {:address "0.0.0.0:0" :insecure true})
+              kv (kvstore/create "dist_async"
+                                 {:servers (.replace ^String (kvstore-server/address open)
+                                                     "0.0.0.0" "127.0.0.1")
+                                  :insecure true})]
+    (is (= [] (kvstore/keys kv))))
+  (let [both {:certificates (certificates "server") :insecure true}]
+    (doseq [start [#(server both)
+                   #(kvstore/create "dist_async" (assoc both :servers "127.0.0.1:1"))]
+            :let [{:keys [message] :as thrown} (failure (start))]]
+      (is (= :invalid-argument (:kvstore/code thrown)))
+      (is (re-find #"expected one of them, found both" message)))))
+
+(deftest a-configuration-file-has-the-options-that-are-not-in-the-map
+  (let [file (File. (temporary-folder) "server.toml")]
+    (spit file "address = '127.0.0.1:0'\nstore = 'device'\nkeys = 1\n")
+    (with-open [server (kvstore-server/start {:config file})
+                kv (connect server)]
+      (is (= "device" (kvstore/type (kvstore-server/store server))))
+      (kvstore/init kv "a" (ndarray/ones [1]))
+      (is (= :invalid-argument (code (kvstore/init kv "b" (ndarray/ones [1]))))))
+    (with-open [server (kvstore-server/start {:config (str file) :store :local})]
+      (is (= "local" (kvstore/type (kvstore-server/store server)))))
+    (spit file "adress = '127.0.0.1:0'")
+    (is (re-find #"configuration file `.*server.toml`: unknown option `adress`"
+                 (:message (failure (kvstore-server/start {:config file})))))))
+
+(deftest a-server-has-limits
+  (with-open [server (server {:keys 1 :peer-bytes 65536 :peer-connections 2})
+              kv (connect server)]
+    (is (re-find #"at most 65536 bytes"
+                 (:message (failure (kvstore/init kv "w" (ndarray/zeros [1000000]))))))
+    (kvstore/init kv "w" (ndarray/zeros [1]))
+    (is (re-find #"at most 1 keys"
+                 (:message (failure (kvstore/init kv "v" (ndarray/zeros [1]))))))))
+
 (deftest wrong-options-are-rejected
   (testing "of stores"
     (doseq [[opts start] {{:staleness -1} "Invalid staleness"
                           {:timeout 0} "Invalid timeout"
                           {:servers []} "Invalid servers"
                           {:reader "yes"} "Invalid reader"
+                          {:insecure 1} "Invalid insecure"
+                          {:certificates 1} "Invalid filename"
                           {:stalenes 1} "Unknown option `:stalenes`"}]
       (is (.startsWith (str (ex-message (try (kvstore/create "dist_async" opts)
                                              (catch clojure.lang.ExceptionInfo e e))))
@@ -123,8 +215,17 @@
     (is (= :timeout
            (code (kvstore/create "dist_async" {:servers "127.0.0.1:1" :timeout 0.1})))))
   (testing "of servers"
-    (is (= "Invalid lease" (:start (failure (server {:lease 0})))))
-    (is (= "Invalid updater" (:start (failure (server {:updater :w})))))
+    (doseq [[opts start] {{:lease 0} "Invalid lease"
+                          {:store 1} "Invalid store"
+                          {:config 1} "Invalid filename"
+                          {:insecure "yes"} "Invalid insecure"
+                          {:peer-connections 0} "Invalid peer-connections"
+                          {:peer-bytes 0.5} "Invalid peer-bytes"
+                          {:keys 0} "Invalid keys"
+                          {:updater :w} "Invalid updater"}]
+      (is (= start (:start (failure (server opts))))))
+    (is (re-find #"Unknown option `:key`" (:message (failure (server {:key 1})))))
+    (is (nil? (kvstore-server/stop (server {:store nil :keys nil :insecure nil}))))
     (is (= :invalid-argument (code (server {:store "remote"}))))
     (with-open [server (server)]
       (is (= :backend (code (kvstore-server/start
@@ -149,19 +250,21 @@
                                 (catch clojure.lang.ExceptionInfo e e)))))
   (kvstore-server/init {}))
 
-(deftest a-worker-joins-the-job-of-init
+(defn- join-job
+  "Joins a job of one server and one worker, with these options of stores and servers."
+  [opts ^ServerOptions server-options]
   (let [port (with-open [socket (ServerSocket. 0)]
                (.getLocalPort socket))
         job (fn [role]
               {"DMLC_ROLE" role "DMLC_PS_ROOT_URI" "127.0.0.1"
                "DMLC_PS_ROOT_PORT" (str port) "DMLC_NUM_SERVER" "1" "DMLC_NUM_WORKER" "1"})
         run (fn [role]
-              (future (KVStoreServer/runLaunched (job role) (ServerOptions/defaults)
+              (future (KVStoreServer/runLaunched (job role) server-options
                                                  (reify Consumer (accept [_ _])))))
         processes (mapv run ["scheduler" "server"])]
     (kvstore-server/init (job "worker"))
     (try
-      (with-open [kv (kvstore/create "dist_async" {:timeout 30})]
+      (with-open [kv (kvstore/create "dist_async" (merge {:timeout 30} opts))]
         (kvstore/init kv "w" (ndarray/ones [1]))
         (kvstore/init kv "w" (ndarray/zeros [1]))
         (is (= [1.0] (ndarray/->vec (kvstore/pull kv "w")))))
@@ -169,3 +272,10 @@
         (kvstore-server/init {})))
     (doseq [process processes]
       (is (nil? (deref process 30000 :running))))))
+
+(deftest a-worker-joins-the-job-of-init
+  (join-job {} (ServerOptions/defaults)))
+
+(deftest a-worker-joins-a-job-with-certificates
+  (join-job {:certificates (certificates "worker")}
+            (.certificates (ServerOptions/defaults) (.toPath (certificates "server")))))

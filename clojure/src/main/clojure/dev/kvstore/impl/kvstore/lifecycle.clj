@@ -30,10 +30,17 @@
     :connections   the number of connections to each server, 1 by default
     :divide-above  the size in bytes above which rows are divided among the servers; 4 MiB by
                    default
+    :certificates  a folder with ca.pem, cert.pem and key.pem, for servers with certificates; the
+                   role in cert.pem limits what this member may do, as in kvstore-server/start;
+                   KVSTORE_CERTIFICATES by default
+    :insecure      whether it may connect to other machines without certificates; false by default,
+                   or the value of KVSTORE_INSECURE
+
+  If :certificates or :insecure is in the map, neither is read from the environment.
 
   Throws code `:invalid-argument` if the type is unknown; the message lists the known types. Throws
-  code `:unsupported` if this version does not support the type, and code `:timeout` if a server
-  does not answer.
+  code `:unsupported` if this version does not support the type, or a server rejects the certificate
+  or its role, and code `:timeout` if a server does not answer.
 
       (with-open [kv (create \"device\")] (type kv)) ;=> \"device\""
   (^dev.kvstore.KVStore [] (create "local"))

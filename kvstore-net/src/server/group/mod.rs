@@ -1,5 +1,8 @@
 //! [`Group`]: the state of a group, shared by the calls of all members.
 
+#[cfg(test)]
+pub(crate) mod seen;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -288,6 +291,16 @@ impl Group {
         member.filter(|member| member.incarnation == caller.incarnation).map(Member::process)
     }
 
+    /// Returns whether the server accepts no further calls.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state().is_draining
+    }
+
+    /// Returns the number of barriers that the group has passed.
+    pub(crate) fn num_barriers(&self) -> u64 {
+        self.state().barrier.round
+    }
+
     /// Waits until the live members change.
     pub(crate) fn members_changed(&self) -> Notified<'_> {
         self.members_changed.notified()
@@ -480,48 +493,6 @@ impl Group {
         if idle.await.is_none() {
             tracing::warn!("the server ends although calls are running");
         }
-    }
-}
-
-/// What the simulation sees of a group.
-#[cfg(test)]
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// The number of barriers that the group has passed.
-    pub(crate) round: u64,
-    /// The number of changes of the live members.
-    pub(crate) num_changes: u64,
-    /// The live workers.
-    pub(crate) workers: Vec<SeenWorker>,
-    /// The processes of all names, live or dead, with their incarnations.
-    pub(crate) processes: Vec<(u64, u64)>,
-}
-
-/// A live worker.
-#[cfg(test)]
-#[derive(Clone, Debug)]
-pub(crate) struct SeenWorker {
-    pub(crate) name: String,
-    pub(crate) incarnation: u64,
-    pub(crate) process: u64,
-    pub(crate) clock: u64,
-}
-
-#[cfg(test)]
-impl Group {
-    /// Returns the members, with the clocks of the live workers for a key.
-    pub(crate) fn seen(&self, key: &Key) -> Seen {
-        let state = self.state();
-        let workers = state.workers().into_iter().filter_map(|name| {
-            let member = state.members.get(&name)?;
-            let (incarnation, process) = (member.incarnation, member.process());
-            let clock = state.clocks.clock(key, &name);
-            Some(SeenWorker { name, incarnation, process, clock })
-        });
-        let (round, num_changes) = (state.barrier.round, state.members.num_changes());
-        let known = state.calls.keys().filter_map(|name| state.members.get(name));
-        let processes = known.map(|member| (member.process(), member.incarnation)).collect();
-        Seen { round, num_changes, workers: workers.collect(), processes }
     }
 }
 

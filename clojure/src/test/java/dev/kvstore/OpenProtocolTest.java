@@ -1,0 +1,128 @@
+package dev.kvstore;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.grpc.ManagedChannel;
+import io.grpc.Status;
+import io.grpc.Status.Code;
+import io.grpc.StatusException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+
+/**
+ * The network protocol is open: {@link ProtocolClient}, which does not use the native library,
+ * shares a store with a client that does.
+ */
+class OpenProtocolTest {
+    private static final ServerOptions FREE_PORT = ServerOptions.of("127.0.0.1:0");
+
+    /** The server sends a value of this shape in several frames. */
+    private static final List<Long> SHAPE = List.of(300L, 1000L);
+
+    private static ProtocolClient.Value full(float element) {
+        float[] elements = new float[300 * 1000];
+        Arrays.fill(elements, element);
+        return new ProtocolClient.Value(SHAPE, elements);
+    }
+
+    /** Asserts that the call fails with a status of gRPC. */
+    private static void assertStatus(Code expected, Executable call) {
+        Status status = assertThrows(StatusException.class, call).getStatus();
+        assertEquals(expected, status.getCode(), status.getDescription());
+    }
+
+    /** Asserts that the server answers the message by ending the stream with a status. */
+    private static void assertRejected(
+            Code expected, ProtocolStream stream, Map<String, ?> message) {
+        assertStatus(expected, () -> {
+            stream.write(message);
+            assertNull(stream.read(), "the server answered");
+        });
+    }
+
+    @Test
+    void aClientWithoutTheNativeLibrarySharesAStore() throws Exception {
+        try (KVStoreServer server = KVStoreServer.start(FREE_PORT);
+                ProtocolClient client = new ProtocolClient(server.address(), "other client");
+                KVStore store = KVStore.create("dist_async",
+                        NetStoreOptions.ofServers(server.address()).name("library"))) {
+            assertNull(client.init("w", full(1)));
+            assertEquals(
+                    List.of(new Member("other client", 0, false), new Member("library", 1, false)),
+                    store.members());
+            // The sum of three values replaces the stored one.
+            assertNull(client.push("w", full(1), full(2), full(3)));
+            try (NDArray pulled = store.pull("w");
+                    NDArray sevens = NDArray.full(Shape.of(300, 1000), 7)) {
+                assertEquals(Shape.of(300, 1000), pulled.shape());
+                assertArrayEquals(full(6).elements(), pulled.toFloats());
+                store.push("w", sevens);
+            }
+            ProtocolClient.Value pulled = client.pull("w");
+            assertEquals(SHAPE, pulled.shape());
+            assertArrayEquals(full(7).elements(), pulled.elements());
+            Map<?, ?> failure = client.init("w", full(1));
+            assertTrue(((String) failure.get("message")).contains("already initialised"));
+            assertEquals("w", failure.get("key"));
+        }
+    }
+
+    @Test
+    void errorsAreStatusesOfGrpc() {
+        try (KVStoreServer server = KVStoreServer.start(FREE_PORT)) {
+            ManagedChannel channel = ProtocolClient.channel(server.address());
+            try {
+                Map<String, ?> later = Map.of("join", Map.of(
+                        "version", 2, "name", "a", "process", 1L, "num_servers", 1));
+                assertRejected(Code.UNIMPLEMENTED, ProtocolStream.join(channel), later);
+                assertRejected(Code.INVALID_ARGUMENT, ProtocolStream.join(channel), Map.of());
+                Map<String, ?> stranger = Map.of("request", Map.of(
+                        "member", "a", "incarnation", 5L, "pull", Map.of("keys", List.of("w"))));
+                assertRejected(Code.FAILED_PRECONDITION, ProtocolStream.call(channel), stranger);
+                assertRejected(Code.INVALID_ARGUMENT, ProtocolStream.call(channel), Map.of());
+            } finally {
+                channel.shutdownNow();
+            }
+        }
+    }
+
+    @Test
+    void renewalsKeepAMemberLive() throws Exception {
+        Duration lease = Duration.ofSeconds(2);
+        try (KVStoreServer server = KVStoreServer.start(FREE_PORT.lease(lease));
+                ProtocolClient renewing = new ProtocolClient(server.address(), "renewing");
+                ProtocolClient silent = new ProtocolClient(server.address(), "silent")) {
+            assertEquals(lease.toMillis(), renewing.joined("lease_ms"));
+            assertStatus(Code.ALREADY_EXISTS,
+                    () -> new ProtocolClient(server.address(), "silent"));
+
+            // The members that the server reports. The list without the silent one arrives when its
+            // lease has ended. By then, the lease of the renewing one would have ended, too.
+            List<List<?>> changes = new ArrayList<>();
+            while (!changes.contains(List.of("renewing", "silent"))
+                    || changes.get(changes.size() - 1).contains("silent")) {
+                changes.addAll(renewing.renew());
+                Thread.sleep(lease.toMillis() / 20);
+            }
+            assertTrue(changes.stream().allMatch(live -> live.contains("renewing")));
+            assertEquals(List.of(new Member("renewing", 0, false)), server.members());
+
+            // Another process takes the name and its rank.
+            try (ProtocolClient successor = new ProtocolClient(server.address(), "silent")) {
+                assertEquals(1L, successor.joined("rank"));
+                assertStatus(Code.FAILED_PRECONDITION, () -> silent.pull("w"));
+                assertNull(renewing.init("w", new ProtocolClient.Value(List.of(1L), 5)));
+                assertArrayEquals(new float[] {5}, successor.pull("w").elements());
+            }
+        }
+    }
+}

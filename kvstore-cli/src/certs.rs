@@ -1,0 +1,167 @@
+//! `kvstore certs`.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use kvstore::Error;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
+use time::{Duration, OffsetDateTime};
+
+use crate::get;
+
+/// The roles, each with its folder.
+const ROLES: [&str; 4] = ["server", "worker", "reader", "admin"];
+
+/// How long an authority is valid. Its certificates end before it.
+const AUTHORITY_DAYS: i64 = 3650;
+
+/// How long before now certificates become valid, because clocks differ.
+const EARLIER: Duration = Duration::hours(1);
+
+/// Makes an authority, unless there is one, and a certificate for each role.
+pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
+    let days = days(arguments)?;
+    let hosts: Vec<String> = list(get(arguments, "hosts"));
+    if hosts.is_empty() {
+        return Err(Error::invalid("--hosts: expected names and addresses, found none"));
+    }
+    let folder = PathBuf::from(get(arguments, "folder"));
+    create_folder(&folder)?;
+    let (certificate, key) = (folder.join("ca.pem"), folder.join("ca-key.pem"));
+    let is_new = !key.exists();
+    if is_new {
+        let authority = authority()?;
+        write(&certificate, &authority.as_ref().pem(), Access::All)?;
+        write(&key, &authority.key().serialize_pem(), Access::Owner)?;
+        issue_all(&authority, &authority.as_ref().pem(), (&folder, &hosts, days))?;
+    } else {
+        let pem = read(&certificate)?;
+        let key_pair = KeyPair::from_pem(&read(&key)?).map_err(|error| not_valid(&key, &error))?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key_pair);
+        let issuer = issuer.map_err(|error| not_valid(&certificate, &error))?;
+        issue_all(&issuer, &pem, (&folder, &hosts, days))?;
+    }
+    let authority = if is_new { "a new authority" } else { "the authority that was there" };
+    println!("{}: {authority} (keep ca-key.pem secret)", folder.display());
+    for role in ROLES {
+        println!("{}: role {role}, {days} days", folder.join(role).display());
+    }
+    println!("servers are reached as: {}", hosts.join(", "));
+    Ok(())
+}
+
+fn days(arguments: &ArgMatches) -> Result<i64, Error> {
+    let found = get(arguments, "days");
+    let days = found.parse().ok().filter(|days| (1..AUTHORITY_DAYS).contains(days));
+    days.ok_or_else(|| {
+        let most = AUTHORITY_DAYS - 1;
+        Error::invalid(format!("--days: expected a number from 1 to {most}, found `{found}`"))
+    })
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|host| !host.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns a new authority.
+fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, Error> {
+    let mut params = params("kvstore authority", None, AUTHORITY_DAYS);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = Vec::from([KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]);
+    let key = KeyPair::generate().map_err(|error| failed(&error))?;
+    CertifiedIssuer::self_signed(params, key).map_err(|error| failed(&error))
+}
+
+fn issue_all(
+    issuer: &Issuer<'_, KeyPair>,
+    authority: &str,
+    (folder, hosts, days): (&Path, &[String], i64),
+) -> Result<(), Error> {
+    for role in ROLES {
+        let mut params = params(&format!("kvstore {role}"), Some(role), days);
+        params.key_usages = Vec::from([KeyUsagePurpose::DigitalSignature]);
+        // A server is also a member of other servers.
+        params.extended_key_usages = Vec::from([ExtendedKeyUsagePurpose::ClientAuth]);
+        if role == "server" {
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+            let named = CertificateParams::new(hosts)
+                .map_err(|error| Error::invalid(format!("--hosts: {error}")))?;
+            params.subject_alt_names = named.subject_alt_names;
+        }
+        let key = KeyPair::generate().map_err(|error| failed(&error))?;
+        let certificate = params.signed_by(&key, issuer).map_err(|error| failed(&error))?;
+        let folder = folder.join(role);
+        create_folder(&folder)?;
+        write(&folder.join("ca.pem"), authority, Access::All)?;
+        write(&folder.join("cert.pem"), &certificate.pem(), Access::All)?;
+        write(&folder.join("key.pem"), &key.serialize_pem(), Access::Owner)?;
+    }
+    Ok(())
+}
+
+fn params(name: &str, role: Option<&str>, days: i64) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    if let Some(role) = role {
+        subject.push(DnType::OrganizationalUnitName, role);
+    }
+    params.distinguished_name = subject;
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - EARLIER;
+    params.not_after = now + Duration::days(days);
+    params
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy)]
+enum Access {
+    All,
+    Owner,
+}
+
+fn create_folder(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(|source| io("create", folder, source))
+}
+
+/// Writes a file, and replaces it if it exists.
+fn write(file: &Path, text: &str, access: Access) -> Result<(), Error> {
+    // Beside it first, so that a reader or a crash never sees half of it.
+    let new = file.with_extension("new");
+    let _ = fs::remove_file(&new);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    if let Access::Owner = access {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(0o600);
+    }
+    #[cfg(not(unix))]
+    let _ = access;
+    let mut opened = options.open(&new).map_err(|source| io("create", &new, source))?;
+    let written = opened.write_all(text.as_bytes()).and_then(|()| opened.sync_all());
+    written.map_err(|source| io("write", &new, source))?;
+    fs::rename(&new, file).map_err(|source| io("replace", file, source))
+}
+
+#[expect(clippy::disallowed_methods, reason = "these files are short")]
+fn read(file: &Path) -> Result<String, Error> {
+    fs::read_to_string(file).map_err(|source| io("read", file, source))
+}
+
+fn io(operation: &str, path: &Path, source: std::io::Error) -> Error {
+    Error::Io { path: path.to_owned(), operation: operation.to_owned(), source }
+}
+
+fn not_valid(file: &Path, error: &rcgen::Error) -> Error {
+    Error::Corrupt { subject: format!("`{}`", file.display()), reason: error.to_string() }
+}
+
+fn failed(error: &rcgen::Error) -> Error {
+    Error::Internal(format!("cannot make a certificate: {error}"))
+}

@@ -1,0 +1,33 @@
+//! The settings of a connection to a server.
+
+use std::time::Duration;
+
+use kvstore_core::{Error, Result};
+use tonic::transport::Endpoint;
+
+use crate::certificates::Security;
+use crate::server::{FRAME, KEEP_ALIVE, WINDOW};
+
+/// How long an attempt to connect may take. The next one follows after a pause of up to a second,
+/// so that a client reconnects soon after the network is back.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
+
+/// Returns the settings of a connection to a server.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the address is not one, or needs certificates.
+pub(crate) fn endpoint(server: &str, security: &Security) -> Result<Endpoint> {
+    let certificates = security.of("server", server)?;
+    let scheme = if certificates.is_some() { "https" } else { "http" };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{server}"))
+        .map_err(|_| Error::invalid(format!("server: expected HOST:PORT, found `{server}`")))?
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_frame_size(FRAME)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    let Some(certificates) = certificates else { return Ok(endpoint) };
+    let endpoint = endpoint.tls_config(certificates.of_member());
+    endpoint.map_err(|error| certificates.not_valid(&error))
+}

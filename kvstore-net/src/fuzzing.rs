@@ -1,0 +1,284 @@
+//! Checks that a fuzzer and a test run on arbitrary bytes in place of the calls of a member, and
+//! the streams that they start with.
+
+#![allow(missing_docs, reason = "only for the fuzz target")]
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    reason = "a check fails by panicking"
+)]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use kvstore_core::{
+    Backends, Compression, CpuBackend, Device, Key, KvStore, LocalStore, Optimizer, Tensor,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{Service as _, http};
+
+use crate::accounts::{Accounts, Limits};
+use crate::proto::request::Verb;
+use crate::proto::{self, change_settings};
+use crate::rules::Role;
+use crate::server::access::{Access, Peer};
+use crate::server::checkpoints::Checkpoints;
+use crate::server::contents::Contents;
+use crate::server::group::Group;
+use crate::server::holder::Holder;
+use crate::server::service::{Methods, Service};
+use crate::wire::{CALL, Incoming, Outgoing, compression_of, spec_of};
+
+/// The member that makes the calls, and its incarnation.
+const NAME: &str = "a";
+const INCARNATION: u64 = 1;
+
+/// What the calls may hold, and the memory of the server.
+const MOST_BYTES: usize = 1 << 20;
+const MEMORY: usize = 8 << 20;
+
+const LEASE: Duration = Duration::from_secs(10);
+
+/// A server without a network.
+struct Tested {
+    runtime: Runtime,
+    methods: Methods,
+    accounts: Arc<Accounts>,
+    backends: Backends,
+    _end: watch::Sender<bool>,
+}
+
+impl Tested {
+    fn start() -> Self {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        // Calls that wait for other members end at once.
+        let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+        let host = CpuBackend::with_threads(1);
+        host.set_memory_limit(Some(MEMORY));
+        let backends = Backends::new(vec![host]);
+        let store = LocalStore::new("local", backends.clone()).expect("a known name");
+        let ones = Tensor::from_slice(&backends, Device::cpu(0), [4, 2], &[1f32; 8]);
+        let ones = ones.expect("memory for a small array");
+        let keys = [Key::new("w").expect("a key")];
+        store.init(&keys, &[ones.into()]).expect("an empty store");
+        store.set_optimizer(Optimizer::new("adam").expect("a known name")).expect("no updater");
+        let (end, ending) = watch::channel(false);
+        let entered = runtime.enter();
+        let group = Arc::new(Group::new(LEASE, 0));
+        let contents = Contents::new(Arc::new(store), backends.clone(), 100);
+        let holder = Holder::new(contents, Checkpoints::new(None), Arc::clone(&group), 0);
+        let limits = Limits { bytes: Some(MOST_BYTES), ..Limits::default() };
+        let accounts = Accounts::new(&limits, &backends);
+        let access = Access::unknown(false);
+        let service = Service::new(&group, &Arc::new(holder), (1, LEASE), &ending, access);
+        let methods = Methods::new(service).expect("a valid description of the protocol");
+        let joined = runtime.block_on(group.join(NAME, 7, Role::Worker, Instant::now() + LEASE));
+        assert_eq!(joined.expect("the first member").0.incarnation, INCARNATION);
+        drop(entered);
+        Self { runtime, methods, accounts, backends, _end: end }
+    }
+
+    /// Sends the bytes as the calls of a stream. Returns the replies until the first error.
+    fn send(&mut self, bytes: &[u8]) -> Vec<proto::Reply> {
+        let connection = self.accounts.connect(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let connection = connection.expect("the first connection");
+        let body = Full::new(Bytes::copy_from_slice(bytes)).map_err(|_| Status::internal(""));
+        let mut request = http::Request::new(Body::new(body));
+        *request.uri_mut() = http::Uri::from_static(CALL);
+        request.extensions_mut().insert(Peer::new(Arc::clone(connection.account())));
+        let methods = &mut self.methods;
+        let replies = self.runtime.block_on(async {
+            let response = methods.call(request).await.expect("it never fails");
+            let mut incoming = Incoming::<proto::ReplyFrame>::replies(response.into_body());
+            let mut replies = Vec::new();
+            while let Ok(Some(frame)) = incoming.message().await {
+                replies.extend(frame.reply);
+            }
+            replies
+        });
+        assert_eq!(connection.account().num_bytes(), 0, "what calls hold is counted after them");
+        replies
+    }
+}
+
+/// Checks these bytes as the calls of a member. Whatever they are, no call panics, memory stays
+/// within its limit, and a later call has a reply.
+///
+/// # Panics
+/// - If a check fails.
+pub fn calls(bytes: &[u8]) {
+    let mut server = Tested::start();
+    for reply in server.send(bytes) {
+        if let Some(failure) = reply.failure {
+            assert!(!failure.message.contains("a panic: "), "{failure:?}");
+        }
+    }
+    for backend in server.backends.initialised() {
+        assert!(backend.live_bytes() + backend.pooled_bytes() <= MEMORY);
+    }
+    let replies = server.send(&encoded(&[frame(0, Verb::ListKeys(proto::Empty {}), &[])]));
+    assert!(replies.len() == 1 && replies[0].failure.is_none(), "{replies:?}");
+}
+
+fn frame(sequence: u64, verb: Verb, data: &[f32]) -> proto::RequestFrame {
+    let request = proto::Request {
+        member: NAME.to_owned(),
+        incarnation: INCARNATION,
+        sequence,
+        answered_below: 1,
+        timeout_ms: 1000,
+        verb: Some(verb),
+        ..Default::default()
+    };
+    let data = data.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+    proto::RequestFrame { request: Some(request), data: data.into() }
+}
+
+/// Returns the bytes of a stream of calls.
+fn encoded(frames: &[proto::RequestFrame]) -> Vec<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let frames: Vec<_> = frames.iter().cloned().map(Ok).collect();
+    let body = Outgoing::request(tokio_stream::iter(frames));
+    let body = runtime.block_on(body.collect()).expect("messages").to_bytes();
+    BytesMut::from(body).to_vec()
+}
+
+/// Returns valid streams of calls.
+pub fn streams() -> Vec<Vec<u8>> {
+    let f32s = |shape: &[usize]| {
+        Some(spec_of(&kvstore_core::TensorSpec::new(shape.to_vec(), kvstore_core::DType::F32)))
+    };
+    let value = |key: &str, shape: &[usize]| proto::Value {
+        key: key.to_owned(),
+        spec: f32s(shape),
+        ..Default::default()
+    };
+    let keys = |names: &[&str]| proto::Keys {
+        keys: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Default::default()
+    };
+    let names = |names: &[&str]| keys(names).keys;
+    let rows = |indices: &[i64]| Some(proto::Rows { indices: indices.to_vec() });
+    let init = Verb::Init(proto::Init { values: vec![value("v", &[3])], ..Default::default() });
+    let push = proto::Push { values: vec![value("w", &[4, 2])], ..Default::default() };
+    let sparse = proto::Push {
+        values: vec![proto::Value { rows: rows(&[0, 3]), ..value("w", &[4, 2]) }],
+        ..Default::default()
+    };
+    let pull = proto::Pull { keys: names(&["w"]), staleness: Some(1), ..Default::default() };
+    let both = proto::PushPull {
+        push: Some(push.clone()),
+        pull: Some(pull.clone()),
+        expected: f32s(&[4, 2]).into_iter().collect(),
+    };
+    let pull_rows = proto::PullRows {
+        keys: names(&["w"]),
+        rows: rows(&[1, 1, 2]).into_iter().collect(),
+        ..Default::default()
+    };
+    let settings = |change| Verb::ChangeSettings(proto::ChangeSettings { change: Some(change) });
+    let parameter = proto::HyperParameter { name: "learning_rate".to_owned(), value: 0.5 };
+    let two_bit = Compression::new("2bit", 0.5).expect("a threshold");
+    let two_bit = compression_of(Some(two_bit));
+    let compressed = proto::Push {
+        values: vec![value("w", &[4, 2])],
+        compression: Some(two_bit.clone()),
+        ..Default::default()
+    };
+    let listed = Some(proto::SnapshotList { change: 1, snapshots: vec![3] });
+    let snapshot = proto::TakeSnapshot { snapshot: 3, needed: listed };
+    let read = proto::ReadSnapshot { snapshot: 3, keys: names(&["w"]) };
+    let state = proto::KeyState { key: "w".to_owned(), num_bytes: 8, ..Default::default() };
+    let optimizer = Optimizer::new("sgd").and_then(|sgd| sgd.to_json()).expect("a known name");
+    let states = proto::SetStates { optimizer: optimizer.clone(), states: vec![state] };
+    let command = proto::Command { head: 3, body: "stop".to_owned() };
+    let all = vec![
+        vec![frame(1, init.clone(), &[1.0; 3]), frame(0, Verb::Stats(proto::Empty {}), &[])],
+        vec![frame(1, Verb::Push(push), &[2.0; 8]), frame(0, Verb::Pull(pull), &[])],
+        vec![frame(1, Verb::Push(sparse), &[2.0; 4]), frame(0, Verb::PullRows(pull_rows), &[])],
+        vec![frame(1, Verb::PushPull(both), &[3.0; 8])],
+        vec![
+            frame(1, settings(change_settings::Change::Optimizer(optimizer)), &[]),
+            frame(
+                2,
+                Verb::SetHyperParameters(proto::HyperParameters { parameters: vec![parameter] }),
+                &[],
+            ),
+            frame(0, Verb::Settings(proto::Empty {}), &[]),
+        ],
+        vec![
+            frame(1, settings(change_settings::Change::Compression(two_bit)), &[]),
+            // Two bytes of codes, and two bytes too many.
+            frame(2, Verb::Push(compressed), &[1.0]),
+        ],
+        vec![
+            frame(0, Verb::TakeSnapshot(snapshot), &[]),
+            frame(0, Verb::ReadSnapshot(read), &[]),
+            frame(
+                1,
+                Verb::Rollback(proto::Rollback { snapshot: Some(3), ..Default::default() }),
+                &[],
+            ),
+            frame(
+                2,
+                Verb::Rollback(proto::Rollback { num_bytes: 8, ..Default::default() }),
+                &[0.0; 2],
+            ),
+        ],
+        vec![frame(1, Verb::SetStates(states), &[0.0; 2])],
+        vec![
+            frame(0, Verb::Describe(keys(&["w"])), &[]),
+            frame(0, Verb::Versions(keys(&["w"])), &[]),
+            frame(1, Verb::Remove(keys(&["w"])), &[]),
+            frame(2, Verb::FinishInit(keys(&["w"])), &[]),
+            frame(0, Verb::Sweep(keys(&["w"])), &[]),
+            frame(0, Verb::Reserve(proto::Reserve { count: 3 }), &[]),
+        ],
+        vec![
+            frame(1, Verb::Command(command), &[]),
+            frame(2, Verb::Barrier(proto::Barrier { round: 1 }), &[]),
+            frame(0, Verb::Status(proto::Empty {}), &[]),
+            frame(0, Verb::Checkpoint(proto::Checkpoint::default()), &[]),
+        ],
+    ];
+    all.iter().map(|frames| encoded(frames)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kvstore_tests::fuzz::changed;
+
+    use super::*;
+
+    #[test]
+    fn valid_streams_have_a_reply_for_each_call() {
+        for (index, stream) in streams().iter().enumerate() {
+            let mut server = Tested::start();
+            let replies = server.send(stream);
+            assert!(!replies.is_empty(), "stream {index}");
+            // The last stream of snapshots and those of damaged data contain a failure on purpose.
+            if index < 5 {
+                assert!(replies.iter().all(|reply| reply.failure.is_none()), "{replies:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn changed_streams_do_no_harm() {
+        let streams = streams();
+        for stream in &streams {
+            calls(stream);
+        }
+        for seed in 0..3000 {
+            calls(&changed(&streams, seed));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! [`Access`]: what a caller may do, from the role in its certificate, and what its calls hold.
+
+use std::sync::{Arc, OnceLock};
+
+use tonic::Status;
+use tonic::codegen::http::Extensions;
+use tonic::transport::server::TlsConnectInfo;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::accounts::{Account, Charge};
+use crate::proto::request::Verb;
+use crate::rules::Role;
+
+/// What a caller may do. A later one includes the earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Permission {
+    Nothing,
+    Read,
+    Work,
+    Administer,
+}
+
+/// What is known about the other side of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    account: Arc<Account>,
+    /// Found in the certificate at the first call.
+    permission: Arc<OnceLock<Permission>>,
+}
+
+impl Peer {
+    pub(crate) fn new(account: Arc<Account>) -> Self {
+        Self { account, permission: Arc::default() }
+    }
+}
+
+/// What a caller may do, and the account that counts what its calls hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) permission: Permission,
+    pub(super) account: Option<Arc<Account>>,
+}
+
+impl Access {
+    /// Returns the access of a caller about whom nothing is known, without limits.
+    pub(crate) fn unknown(has_certificates: bool) -> Self {
+        let permission =
+            if has_certificates { Permission::Nothing } else { Permission::Administer };
+        Self { permission, account: None }
+    }
+
+    /// Returns the access of a request, if this is that of an unknown caller.
+    pub(crate) fn of(&self, extensions: &Extensions) -> Self {
+        if let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() {
+            let peer = info.get_ref();
+            let permission = *peer.permission.get_or_init(|| {
+                let certificates = info.peer_certs().unwrap_or_default();
+                let first = certificates.first();
+                first.map_or(Permission::Nothing, |first| Permission::in_certificate(first))
+            });
+            return Self { permission, account: Some(Arc::clone(&peer.account)) };
+        }
+        let account = extensions.get::<Peer>().map(|peer| Arc::clone(&peer.account));
+        Self { account, ..*self }
+    }
+
+    /// Counts bytes that a call holds until the returned value is dropped.
+    ///
+    /// # Errors
+    /// - The errors of [`Account::charge`].
+    pub(crate) fn charge(&self, num_bytes: usize) -> Result<Option<Charge>, Status> {
+        self.account.as_ref().map(|account| account.charge(num_bytes)).transpose()
+    }
+}
+
+impl Permission {
+    /// Returns the permission of the role in a certificate.
+    fn in_certificate(certificate: &[u8]) -> Self {
+        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
+            return Self::Nothing;
+        };
+        let mut units = certificate.subject().iter_organizational_unit();
+        match (units.next().and_then(|unit| unit.as_str().ok()), units.next()) {
+            (Some("reader"), None) => Self::Read,
+            (Some("worker" | "server"), None) => Self::Work,
+            (Some("admin"), None) => Self::Administer,
+            _ => Self::Nothing,
+        }
+    }
+
+    fn role(self) -> &'static str {
+        match self {
+            Self::Nothing => "none",
+            Self::Read => "reader",
+            Self::Work => "worker",
+            Self::Administer => "admin",
+        }
+    }
+
+    fn check(self, needed: Self, what: &str) -> Result<(), Status> {
+        if self >= needed {
+            return Ok(());
+        }
+        let (needed, found) = (needed.role(), self.role());
+        Err(Status::permission_denied(format!(
+            "{what} needs a certificate with the role `{needed}`, found `{found}`"
+        )))
+    }
+
+    /// Checks that the caller may join with this role.
+    pub(crate) fn check_role(self, role: Role) -> Result<(), Status> {
+        match role {
+            Role::Reader => self.check(Self::Read, "a reader"),
+            Role::Worker => self.check(Self::Work, "a worker"),
+        }
+    }
+
+    /// Checks that the caller may make this call.
+    pub(crate) fn check_verb(self, verb: &Verb) -> Result<(), Status> {
+        let (needed, what) = match verb {
+            // An `init` that has failed removes its keys again.
+            Verb::Remove(keys) if keys.only_present => (Self::Work, "init"),
+            Verb::Remove(_) => (Self::Administer, "remove"),
+            Verb::Rollback(_) => (Self::Administer, "rollback"),
+            Verb::Command(_) => (Self::Administer, "a command"),
+            Verb::Init(_) | Verb::FinishInit(_) | Verb::Reserve(_) | Verb::Sweep(_) => {
+                (Self::Work, "init")
+            }
+            Verb::Push(_) | Verb::PushPull(_) => (Self::Work, "push"),
+            Verb::ChangeSettings(_) | Verb::SetHyperParameters(_) | Verb::SetStates(_) => {
+                (Self::Work, "a change of settings or states")
+            }
+            Verb::Barrier(_) => (Self::Work, "barrier"),
+            Verb::Checkpoint(_) => (Self::Work, "checkpoint"),
+            Verb::Pull(_)
+            | Verb::PullRows(_)
+            | Verb::Describe(_)
+            | Verb::ListKeys(_)
+            | Verb::Stats(_)
+            | Verb::Settings(_)
+            | Verb::TakeSnapshot(_)
+            | Verb::ReadSnapshot(_)
+            | Verb::KeepSnapshots(_)
+            | Verb::Versions(_)
+            | Verb::Status(_) => (Self::Read, "a call"),
+        };
+        self.check(needed, what)
+    }
+}

@@ -1,0 +1,376 @@
+//! The calls of members: receives, checks and makes them. `verbs.rs` and `holder` decide what they
+//! do.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use kvstore_core::{Error, Key, KvStore, Result as StoreResult, panic_text, with_staleness};
+use prost::Message as _;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status};
+use tracing::{Instrument, Span, field};
+
+use super::group::{Caller, MOST_CALLS, Running};
+use super::service::{Service, WAIT};
+use super::verbs::{self, Answer, FollowingPull, Payload};
+use crate::accounts::Charge;
+use crate::proto;
+use crate::proto::request::Verb;
+use crate::rules::Role;
+use crate::same_process::{LocalMember, keep_error};
+use crate::trace::TraceContext;
+use crate::wire::{Expected, Incoming, Receiver, failure_of, parse_keys};
+
+/// The longest time that a call waits, so that deadlines do not overflow.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+
+impl Service {
+    /// Makes a call. Errors of the store are part of the answer.
+    pub(super) async fn answer(
+        &self,
+        mut request: proto::Request,
+        first: &[u8],
+        frames: &mut Incoming<proto::RequestFrame>,
+    ) -> Result<Answer, Status> {
+        let verb = request.verb.take();
+        let verb = verb.ok_or_else(|| Status::unimplemented("a verb of a later version"))?;
+        let name = verbs::name(&verb);
+        let mut measured = self.metrics.begin(name);
+        let span = span_of(name, &request);
+        let answered = self.answer_verb(request, verb, first, frames).instrument(span).await;
+        measured.ended(match &answered {
+            Ok(answer) if answer.reply.failure.is_none() => "ok",
+            Ok(_) => "failed",
+            Err(_) => "rejected",
+        });
+        answered
+    }
+
+    async fn answer_verb(
+        &self,
+        mut request: proto::Request,
+        verb: Verb,
+        first: &[u8],
+        frames: &mut Incoming<proto::RequestFrame>,
+    ) -> Result<Answer, Status> {
+        self.access.permission.check_verb(&verb)?;
+        let wait = if request.timeout_ms == 0 {
+            WAIT
+        } else {
+            Duration::from_millis(request.timeout_ms).min(LONGEST)
+        };
+        let deadline = Instant::now() + wait;
+        if let Verb::Status(_) = verb {
+            let status = self.blocking(&self.statuses, || self.status()).await;
+            return self.charged(status.unwrap_or_else(|error| failed(&error)));
+        }
+        let caller = Caller {
+            name: std::mem::take(&mut request.member),
+            incarnation: request.incarnation,
+            sequence: request.sequence,
+        };
+        let (verb, following) = match verbs::split(verb) {
+            Ok(split) => split,
+            Err(error) => return Ok(failed(&error)),
+        };
+        if request.unanswered.len() > MOST_CALLS {
+            let text = format!("more than {MOST_CALLS} calls without a reply");
+            return Err(Status::invalid_argument(text));
+        }
+        let answered = (request.answered_below, &*request.unanswered);
+        let role = self.group.authorise(&caller.name, caller.incarnation, answered)?;
+        if verbs::changes(&verb) != (caller.sequence != 0) {
+            let text = "calls that change the store, and only these, have a number";
+            return Err(Status::invalid_argument(text));
+        }
+        if role == Role::Reader && matches!(verb, Verb::Push(_)) {
+            return Ok(failed(&Error::invalid("push: this member has joined as a reader")));
+        }
+        let received = timeout_at(deadline, self.receive(&verb, first, frames)).await;
+        let late = |_| Status::deadline_exceeded("the data of the request did not arrive in time");
+        let (payload, charge) = match received.map_err(late)? {
+            Ok(payload) => payload?,
+            Err(error) => return Ok(failed(&error)),
+        };
+        if caller.sequence == 0 {
+            let result = self.read(&caller, verb, payload, deadline).await;
+            return self.charged(result.unwrap_or_else(|error| failed(&error)));
+        }
+        let service = self.clone();
+        let mut call = Box::pin(async move {
+            match service.group.begin(&caller, deadline).await? {
+                Ok(running) => {
+                    let write = (verb, payload, following.as_ref());
+                    let written = service.write(running, &caller, write, deadline).await;
+                    drop(charge);
+                    match following.filter(|_| written.reply.failure.is_none()) {
+                        Some(following) => Ok(service.follow(&caller, following, deadline).await),
+                        None => Ok(written),
+                    }
+                }
+                Err(failure) => {
+                    let reply = proto::Reply { failure, ..proto::Reply::default() };
+                    Ok(Answer { reply, ..Answer::default() })
+                }
+            }
+        });
+        // Polled here first, because most calls finish without a task of their own.
+        if let Poll::Ready(made) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return made;
+        }
+        // In a task of its own, because the call must be completed even if the member goes away.
+        let made = tokio::spawn(call.in_current_span()).await;
+        made.map_err(|error| Status::unavailable(format!("the call has panicked: {error}")))?
+    }
+
+    /// Receives the data of a request, with what they count. The inner error is a status.
+    async fn receive(
+        &self,
+        verb: &Verb,
+        first: &[u8],
+        frames: &mut Incoming<proto::RequestFrame>,
+    ) -> StoreResult<Result<(Payload, Option<Charge>), Status>> {
+        let backends = self.holder.contents().backends();
+        let blob = verbs::blob_in(verb).map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+        let compression = verbs::compression_in(verb)?;
+        let expected = Expected::new(verbs::values_in(verb), compression.as_ref())?;
+        let num_bytes = blob.map_or_else(|| expected.num_bytes(), Ok)?;
+        let charge = match self.access.charge(num_bytes) {
+            Ok(charge) => charge,
+            Err(status) if status.code() == Code::OutOfRange => {
+                return Err(Error::invalid(status.message()));
+            }
+            Err(status) => return Ok(Err(status)),
+        };
+        self.metrics.receive(num_bytes);
+        let mut receiver = match blob {
+            // In a tensor, so that it counts towards the limit of memory.
+            Some(len) => Receiver::of_bytes(backends, len)?,
+            None => Receiver::new(backends, expected)?,
+        };
+        if let Err(ended) = received(&mut receiver, first, frames).await? {
+            return Ok(Err(ended));
+        }
+        let payload = match blob {
+            Some(_) => Payload::Bytes(receiver.finish_bytes()?),
+            None => Payload::Values(receiver.finish()?),
+        };
+        Ok(Ok((payload, charge)))
+    }
+
+    /// Counts an answer until it is sent.
+    fn charged(&self, mut answer: Answer) -> Result<Answer, Status> {
+        // The messages of a reply need more memory than their bytes.
+        let num_bytes = 4 * answer.reply.encoded_len() + answer.elements.num_bytes();
+        answer.charge = self.access.charge(num_bytes)?;
+        self.metrics.send(answer.elements.num_bytes());
+        Ok(answer)
+    }
+
+    /// Makes a call that changes nothing.
+    async fn read(
+        &self,
+        caller: &Caller,
+        verb: Verb,
+        payload: Payload,
+        deadline: Instant,
+    ) -> StoreResult<Answer> {
+        let (keys, staleness) = match &verb {
+            Verb::Pull(pull) => (parse_keys(&pull.keys)?, pull.staleness),
+            Verb::PullRows(pull) => (parse_keys(&pull.keys)?, pull.staleness),
+            _ => (Vec::new(), None),
+        };
+        if let Some(staleness) = staleness {
+            self.group.wait_for_workers(&caller.name, &keys, staleness, deadline).await?;
+        }
+        // Read before the values, so that a push never looks less stale than it is.
+        let versions = self.group.versions(&keys);
+        let is_short = self.holder.is_short(&verb, &payload);
+        let make = || self.holder.make(caller.incarnation, verb, payload);
+        // Permits of its own, because pushes may wait for pulls of their updaters.
+        let mut answer = self.run(is_short, &self.reads, make).await?;
+        for (value, version) in answer.reply.values.iter_mut().zip(versions) {
+            value.version = version;
+        }
+        Ok(answer)
+    }
+
+    /// Pulls after a push. If that fails, the answer has no values, because the call has succeeded.
+    async fn follow(&self, caller: &Caller, following: FollowingPull, deadline: Instant) -> Answer {
+        let nothing = Payload::Values(Vec::new());
+        let pulled = self.read(caller, Verb::Pull(following.pull), nothing, deadline).await;
+        let pulled = pulled.ok().filter(|answer| answer.reply.failure.is_none());
+        pulled.and_then(|answer| self.charged(answer).ok()).unwrap_or_default()
+    }
+
+    /// Makes a call that changes the store or the group, and records its outcome.
+    async fn write(
+        &self,
+        running: Running<'_>,
+        caller: &Caller,
+        (verb, payload, following): (Verb, Payload, Option<&FollowingPull>),
+        deadline: Instant,
+    ) -> Answer {
+        let (mut pushed, mut removed) = (Vec::new(), Vec::new());
+        let result = match verb {
+            Verb::Barrier(barrier) => {
+                let passed = self.group.barrier(caller, barrier.round, deadline).await;
+                passed.map(|()| Answer::default())
+            }
+            Verb::Command(command) => {
+                let run = || self.commands.run(command.head, &command.body);
+                self.blocking(&self.permits, run).await.map(|()| Answer::default())
+            }
+            verb => {
+                let keys = verbs::pushed_keys(&verb);
+                let is_removal = matches!(verb, Verb::Remove(_));
+                let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
+                let is_short = self.holder.is_short(&verb, &payload);
+                let store = self.holder.contents().store();
+                let make = || {
+                    if following.map_or(Ok(true), |following| following.is_as_expected(store))? {
+                        let make = || self.holder.make(caller.incarnation, verb, payload);
+                        with_staleness(staleness, make)
+                    } else {
+                        Ok(Answer::out_of_date())
+                    }
+                };
+                self.run(is_short, &self.permits, make).await.and_then(|answer| {
+                    pushed = keys?;
+                    if is_removal {
+                        removed = parse_keys(&answer.reply.keys)?;
+                    }
+                    Ok(answer)
+                })
+            }
+        };
+        let answer = result.unwrap_or_else(|error| self.failed_call(caller, error));
+        let outcome = answer.reply.failure.clone();
+        if outcome.is_some() {
+            pushed.clear();
+        } else if !removed.is_empty() {
+            self.group.remove_keys(&removed);
+        }
+        running.finish(outcome, &pushed);
+        answer
+    }
+
+    /// Returns the answer for an error. Keeps the error of an updater for a caller in this process.
+    fn failed_call(&self, caller: &Caller, error: Error) -> Answer {
+        let mut answer = failed(&error);
+        let process =
+            || self.group.process_of(caller).filter(|process| LocalMember::exists(*process));
+        if let (Error::Updater { source, .. }, Some(failure)) = (error, &mut answer.reply.failure)
+            && let Some(process) = process()
+        {
+            failure.error_object = keep_error(process, source);
+        }
+        answer
+    }
+
+    /// Returns how many pushes have changed each key since the caller of a push pulled it last.
+    fn staleness(&self, verb: &Verb, keys: &[Key]) -> Vec<(Key, u64)> {
+        let Verb::Push(push) = verb else { return Vec::new() };
+        let seen: HashMap<&str, u64> =
+            push.values.iter().map(|value| (value.key.as_str(), value.version)).collect();
+        let version = |key: &Key| seen.get(key.as_str()).copied().unwrap_or_default();
+        self.group.pushes_since(keys.iter().map(|key| (key.clone(), version(key))).collect())
+    }
+
+    /// Runs short work in this thread, and other work as [`Self::blocking`] does. One call at a
+    /// time is short, so that the runtime always has a thread for the calls of an updater for which
+    /// a short call may wait.
+    async fn run<R>(
+        &self,
+        is_short: bool,
+        permits: &Semaphore,
+        work: impl FnOnce() -> StoreResult<R>,
+    ) -> StoreResult<R> {
+        let permit = if is_short { self.short.try_acquire().ok() } else { None };
+        if permit.is_some() { without_panic(work) } else { self.blocking(permits, work).await }
+    }
+
+    /// Runs work that may take long, wait for locks or panic, for example in an updater. If the
+    /// runtime has several threads, the other tasks of this thread move to another one.
+    async fn blocking<R>(
+        &self,
+        permits: &Semaphore,
+        work: impl FnOnce() -> StoreResult<R>,
+    ) -> StoreResult<R> {
+        let waiting = self.metrics.wait();
+        // The semaphore is never closed, so there is always a permit.
+        let _permit = permits.acquire().await;
+        drop(waiting);
+        let work = || without_panic(work);
+        match Handle::current().runtime_flavor() {
+            RuntimeFlavor::CurrentThread => work(),
+            _ => tokio::task::block_in_place(work),
+        }
+    }
+
+    fn status(&self) -> StoreResult<Answer> {
+        let (members, num_dead) = self.group.members();
+        let keys = self.holder.contents().store().stats()?;
+        let found = proto::Status {
+            members: members.members,
+            num_dead: num_dead as u64,
+            num_keys: keys.len() as u64,
+            num_bytes: keys.iter().map(|key| (key.value_bytes + key.state_bytes) as u64).sum(),
+            num_pushes: keys.iter().map(|key| key.num_pushes).sum(),
+            uptime_ms: u64::try_from(self.group.now().as_millis()).unwrap_or(u64::MAX),
+            server_run: self.run,
+            store: self.holder.contents().store().name().to_owned(),
+        };
+        let reply = proto::Reply { status: Some(found), ..Default::default() };
+        Ok(Answer { reply, ..Default::default() })
+    }
+}
+
+/// Returns the span of a call, with the trace of the caller.
+fn span_of(verb: &'static str, request: &proto::Request) -> Span {
+    let (member, sequence) = (request.member.as_str(), request.sequence);
+    let (trace_id, parent_id) = (field::Empty, field::Empty);
+    let span = tracing::info_span!("call", verb, member, sequence, trace_id, parent_id);
+    if !span.is_disabled()
+        && let Ok(context) = request.traceparent.parse::<TraceContext>()
+    {
+        span.record("trace_id", field::display(context.trace_id()));
+        span.record("parent_id", field::display(context.parent_id()));
+    }
+    span
+}
+
+fn failed(error: &Error) -> Answer {
+    let reply = proto::Reply { failure: Some(failure_of(error)), ..Default::default() };
+    Answer { reply, ..Default::default() }
+}
+
+/// Receives the data of a request. The inner error is that of the connection.
+async fn received(
+    receiver: &mut Receiver,
+    first: &[u8],
+    frames: &mut Incoming<proto::RequestFrame>,
+) -> StoreResult<Result<(), Status>> {
+    receiver.take(first)?;
+    while receiver.is_waiting() {
+        match frames.message().await {
+            Ok(Some(frame)) => receiver.take(&frame.data)?,
+            Ok(None) => {
+                let text = "the request ended before its data";
+                return Ok(Err(Status::invalid_argument(text)));
+            }
+            Err(status) => return Ok(Err(status)),
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Converts a panic, for example of an updater, into an error, so that the member gets a reply.
+fn without_panic<R>(work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(Error::Internal(format!("a panic: {}", panic_text(&*panic)))))
+}

@@ -1,0 +1,236 @@
+//! [`Connections`]: the connections that a server accepts.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
+use tokio::time::{Sleep, sleep};
+use tokio_stream::Stream;
+use tonic::transport::server::Connected;
+
+use super::access::Peer;
+use crate::accounts::{Accounts, ConnectionCount};
+
+/// The number of bytes after which other tasks run.
+const BYTES: usize = 1 << 20;
+
+/// How many connections may wait until the server accepts them. The system allows fewer, if it is
+/// set so.
+const WAITING: u32 = 4096;
+
+/// How long a connection may take for its first byte.
+const FIRST_BYTE: Duration = Duration::from_secs(10);
+
+/// How long the server accepts no connections after a failure, for example because the process has
+/// too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens on an address.
+pub(super) async fn listen(address: String) -> io::Result<TcpListener> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in lookup_host(address).await? {
+        match listen_on(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A server that starts again may use the port at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
+}
+
+/// The connections to a server, except those above the limits of their peers, which are closed.
+pub(super) struct Connections {
+    listener: TcpListener,
+    accounts: Arc<Accounts>,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Connections {
+    pub(super) fn new(listener: TcpListener, accounts: Arc<Accounts>) -> Self {
+        Self { listener, accounts, pause: None }
+    }
+
+    /// Returns a connection, or `None` if its peer has too many.
+    fn admit(&self, stream: TcpStream, address: IpAddr) -> Option<Connection> {
+        let Some(count) = self.accounts.connect(address) else {
+            tracing::warn!(%address, "a connection is closed: its peer has too many");
+            return None;
+        };
+        // A small message must not wait for the acknowledgement of the one before.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%address, %error, "a connection is lost");
+            return None;
+        }
+        Some(Connection::new(stream, count))
+    }
+}
+
+impl Stream for Connections {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(pause) = &mut this.pause {
+                ready!(pause.as_mut().poll(context));
+                this.pause = None;
+            }
+            match ready!(this.listener.poll_accept(context)) {
+                Ok((stream, address)) => {
+                    if let Some(connection) = this.admit(stream, address.ip()) {
+                        return Poll::Ready(Some(Ok(connection)));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    this.pause = Some(Box::pin(sleep(PAUSE)));
+                }
+            }
+        }
+    }
+}
+
+/// A connection that pauses after each mebibyte that it receives, so that the task that needs the
+/// data runs while they are in the cache. Without pauses, a complete window of data would arrive
+/// first, because the task of a connection reads until the socket is empty.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// The number of bytes that have arrived since the last pause.
+    received: usize,
+    /// Until when the first byte must arrive, if none has.
+    first_byte: Option<Pin<Box<Sleep>>>,
+    count: ConnectionCount,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, count: ConnectionCount) -> Self {
+        let first_byte = Some(Box::pin(sleep(FIRST_BYTE)));
+        Self { stream, received: 0, first_byte, count }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.received >= BYTES {
+            self.received = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_pending() {
+            if let Some(first_byte) = &mut self.first_byte {
+                ready!(first_byte.as_mut().poll(context));
+                let text = "the peer has sent nothing";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+            }
+            return Poll::Pending;
+        }
+        self.first_byte = None;
+        self.received += buffer.filled().len() - before;
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        Peer::new(Arc::clone(self.count.account()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::future::poll_fn;
+
+    use kvstore_core::Backends;
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::accounts::Limits;
+
+    /// Reads once. Returns the number of bytes, or `None` for a pause.
+    async fn read(paced: &mut Connection, bytes: &mut [u8]) -> Option<usize> {
+        poll_fn(|context| {
+            let mut buffer = ReadBuf::new(bytes);
+            let read = Pin::new(&mut *paced).poll_read(context, &mut buffer);
+            Poll::Ready(read.is_ready().then(|| buffer.filled().len()))
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_connection_pauses_after_a_mebibyte_and_loses_nothing() {
+        const LEN: usize = 3 * BYTES + 5;
+        let accounts = Accounts::new(&Limits::default(), &Backends::new(Vec::new()));
+        let count = accounts.connect(IpAddr::from([127, 0, 0, 1])).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let sending = tokio::spawn(async move {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let mut message = tokio::io::repeat(7).take(u64::try_from(LEN).unwrap());
+            tokio::io::copy(&mut message, &mut stream).await.unwrap();
+        });
+        let mut paced = Connection::new(listener.accept().await.unwrap().0, count);
+        let (mut first, mut bytes) = ([0; 100], Vec::new());
+        paced.read_exact(&mut first).await.unwrap();
+        paced.received = BYTES;
+        assert_eq!(read(&mut paced, &mut first).await, None);
+        assert_eq!(paced.received, 0);
+        paced.read_to_end(&mut bytes).await.unwrap();
+        sending.await.unwrap();
+        assert_eq!(bytes.len(), LEN - first.len());
+    }
+}

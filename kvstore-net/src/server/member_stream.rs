@@ -1,0 +1,85 @@
+//! [`MemberStream`]: the stream that keeps a member in the group.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tonic::{Status, Streaming};
+
+use super::service::Service;
+use crate::accounts::Charge;
+use crate::proto::{self, member_message, server_message};
+use crate::rules::Joined;
+
+/// The open stream of a member.
+pub(super) struct MemberStream {
+    pub(super) service: Service,
+    pub(super) name: String,
+    pub(super) joined: Joined,
+    pub(super) sender: mpsc::Sender<Result<proto::ServerMessage, Status>>,
+    /// What the open stream counts.
+    pub(super) _charge: Option<Charge>,
+}
+
+impl MemberStream {
+    /// Receives renewals and sends the members, until the member leaves or the connection is lost.
+    pub(super) async fn run(self, mut messages: Streaming<proto::MemberMessage>) {
+        let group = Arc::clone(&self.service.group);
+        let mut end = self.service.end.clone();
+        let mut known = None;
+        loop {
+            let changed = group.members_changed();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let (members, _) = group.members();
+            if known.as_ref() != Some(&members) {
+                match self.send(server_message::Content::Members(members.clone())) {
+                    Sent::Yes => known = Some(members),
+                    // The member does not read. The list is sent after its next message.
+                    Sent::Full => {}
+                    Sent::Lost => break,
+                }
+            }
+            tokio::select! {
+                // Messages before changes: a busy group must not delay the renewal of a lease.
+                biased;
+                () = async { drop(end.wait_for(|end| *end).await) } => return,
+                received = messages.message() => match received {
+                    Ok(Some(message)) => {
+                        if let Some(member_message::Content::Leave(_)) = message.content {
+                            group.leave(&self.name, self.joined.incarnation);
+                            return;
+                        }
+                        let known = group.authorise(&self.name, self.joined.incarnation, (0, &[]));
+                        if let Err(status) = known {
+                            let _ = self.sender.try_send(Err(status));
+                            return;
+                        }
+                        let renewed = server_message::Content::Renewed(proto::Renewal {});
+                        if let Sent::Lost = self.send(renewed) {
+                            break;
+                        }
+                    }
+                    Ok(None) | Err(_) => break,
+                },
+                () = changed => {}
+            }
+        }
+        group.lose(&self.name, self.joined.connection);
+    }
+
+    pub(super) fn send(&self, content: server_message::Content) -> Sent {
+        let message = proto::ServerMessage { content: Some(content) };
+        match self.sender.try_send(Ok(message)) {
+            Ok(()) => Sent::Yes,
+            Err(mpsc::error::TrySendError::Full(_)) => Sent::Full,
+            Err(mpsc::error::TrySendError::Closed(_)) => Sent::Lost,
+        }
+    }
+}
+
+/// Whether a message was queued for a member.
+pub(super) enum Sent {
+    Yes,
+    Full,
+    Lost,
+}

@@ -1,0 +1,144 @@
+//! [`ServerOptions`]: the settings of a server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvstore_core::{Error, Result};
+
+use crate::accounts::Limits;
+use crate::certificates::{Certificates, Security};
+
+/// How long a lease lasts by default.
+const LEASE: Duration = Duration::from_secs(10);
+
+/// The shortest and the longest lease.
+const SHORTEST_LEASE: Duration = Duration::from_millis(1);
+const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
+
+/// The settings of a [`Server`](super::Server).
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    pub(super) address: String,
+    pub(super) store: String,
+    pub(super) lease: Duration,
+    pub(super) checkpoints: Option<PathBuf>,
+    pub(super) security: Security,
+    pub(super) limits: Limits,
+    pub(super) metrics: Option<String>,
+    pub(super) has_status_page: bool,
+}
+
+impl ServerOptions {
+    /// Returns the settings of a server that listens on `address`, such as `127.0.0.1:9191`. Port 0
+    /// selects a free port.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            store: "local".to_owned(),
+            lease: LEASE,
+            checkpoints: None,
+            security: Security::default(),
+            limits: Limits::default(),
+            metrics: None,
+            has_status_page: false,
+        }
+    }
+
+    /// Sets the name of the store that holds the values, `local` or `device`.
+    #[must_use]
+    pub fn store(mut self, name: impl Into<String>) -> Self {
+        self.store = name.into();
+        self
+    }
+
+    /// Sets the folder for
+    /// [`checkpoint_on_servers`](kvstore_core::WorkerGroup::checkpoint_on_servers). Without one,
+    /// the server writes no files.
+    #[must_use]
+    pub fn checkpoints(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.checkpoints = Some(folder.into());
+        self
+    }
+
+    /// Sets the certificate of this server, which makes connections encrypted and gives members
+    /// the roles of their certificates. An address that other machines can reach needs one.
+    #[must_use]
+    pub fn certificates(mut self, certificates: Certificates) -> Self {
+        self.security.certificates = Some(Arc::new(certificates));
+        self
+    }
+
+    /// Permits connections without certificates on an address that other machines can reach. Who
+    /// reaches the address can then read and change everything.
+    #[must_use]
+    pub fn insecure(mut self) -> Self {
+        self.security.is_insecure = true;
+        self
+    }
+
+    /// Sets the address of an HTTP endpoint, such as `127.0.0.1:9192`: `/metrics` for Prometheus,
+    /// and `/healthz`, which has the status 200 while the server accepts calls. Connections from
+    /// other machines need certificates, as those of members do.
+    #[must_use]
+    pub fn metrics(mut self, address: impl Into<String>) -> Self {
+        self.metrics = Some(address.into());
+        self
+    }
+
+    /// Adds a page with members, keys and throughput to the HTTP endpoint, which needs an address.
+    #[must_use]
+    pub fn status_page(mut self) -> Self {
+        self.has_status_page = true;
+        self
+    }
+
+    /// Sets the most connections from one machine, 256 by default. Further ones are closed at once.
+    #[must_use]
+    pub fn peer_connections(mut self, most: usize) -> Self {
+        self.limits.connections = most;
+        self
+    }
+
+    /// Sets the most bytes of requests and replies that the calls from one machine may hold at the
+    /// same time, by default half of the memory limit, but at least 64 MiB. A call that needs more
+    /// fails. A call for which there is no room at the moment is repeated by the member until its
+    /// timeout.
+    #[must_use]
+    pub fn peer_bytes(mut self, most: usize) -> Self {
+        self.limits.bytes = Some(most);
+        self
+    }
+
+    /// Sets the most keys that the server may have, 4 million by default.
+    #[must_use]
+    pub fn keys(mut self, most: usize) -> Self {
+        self.limits.keys = most;
+        self
+    }
+
+    /// Sets how long a member stays live without a sign of life, 10 seconds by default.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if a value is not valid.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.lease < SHORTEST_LEASE || self.lease > LONGEST_LEASE {
+            return Err(Error::invalid(format!(
+                "lease: expected from {} s to {} s, found {} s",
+                SHORTEST_LEASE.as_secs_f64(),
+                LONGEST_LEASE.as_secs(),
+                self.lease.as_secs_f64()
+            )));
+        }
+        if self.has_status_page && self.metrics.is_none() {
+            let text = "status_page: expected also `metrics`, the address of the page";
+            return Err(Error::invalid(text));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! [`Standard`]: the services that gRPC defines for every server, health and reflection. Tools use
+//! them, such as `grpcurl` and `grpc-health-probe`.
+
+use std::convert::Infallible;
+
+use kvstore_core::{Error, Result};
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+use tower::util::BoxCloneService;
+
+/// The full name of the service of this protocol.
+const STORE: &str = "kvstore.v1.Store";
+
+/// The starts of the paths of the services.
+const HEALTH: &str = "/grpc.health.v1.Health/";
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/";
+
+/// The description of the protocol, which `make protocol` writes.
+const DESCRIPTOR: &[u8] = include_bytes!("../proto/descriptor.bin");
+
+type Boxed = BoxCloneService<http::Request<Body>, http::Response<Body>, Infallible>;
+
+/// Health and reflection.
+#[derive(Clone)]
+pub(super) struct Standard {
+    health: HealthServer<HealthService>,
+    reflection: Boxed,
+}
+
+impl Standard {
+    /// # Errors
+    /// - [`Error::Internal`] if the description of the protocol is damaged.
+    pub(super) fn new(health: HealthReporter) -> Result<Self> {
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTOR)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .map_err(|error| {
+                Error::Internal(format!("the description of the protocol: {error}"))
+            })?;
+        Ok(Self {
+            health: HealthServer::new(HealthService::from_health_reporter(health)),
+            reflection: BoxCloneService::new(reflection),
+        })
+    }
+
+    /// Returns whether a request with this path is for one of these services.
+    pub(super) fn has(path: &str) -> bool {
+        path.starts_with(HEALTH) || path.starts_with(REFLECTION)
+    }
+
+    /// Returns the reply to a request for one of these services.
+    pub(super) fn call(
+        &mut self,
+        request: http::Request<Body>,
+    ) -> BoxFuture<http::Response<Body>, Infallible> {
+        if request.uri().path().starts_with(HEALTH) {
+            self.health.call(request)
+        } else {
+            self.reflection.call(request)
+        }
+    }
+}
+
+/// Reports whether the server accepts calls.
+pub(super) async fn report(health: &HealthReporter, is_serving: bool) {
+    let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    // The empty name is the server as a unit.
+    for service in ["", STORE] {
+        health.set_service_status(service, status).await;
+    }
+}

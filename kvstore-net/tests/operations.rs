@@ -1,0 +1,323 @@
+//! What operators see of a server: metrics, health, the status page, reflection and traces.
+
+#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+
+mod network;
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use kvstore::backends;
+use kvstore_core::{Device, KvStore, Tensor, WorkerGroup};
+use kvstore_net::{NetStore, Server, ServerOptions, TraceContext};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tonic::transport::Channel;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+use network::authority::Authority;
+use network::{connect, eventually, key, options, value};
+
+fn observed() -> ServerOptions {
+    ServerOptions::new("127.0.0.1:0").metrics("127.0.0.1:0")
+}
+
+fn start(options: &ServerOptions) -> Server {
+    Server::start(backends(), options).unwrap()
+}
+
+/// Returns the status line and the body of the answer to a request.
+fn exchange(mut stream: impl Read + Write, method: &str, path: &str) -> (String, String) {
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+fn get(server: &Server, path: &str) -> (String, String) {
+    exchange(TcpStream::connect(server.metrics_address().unwrap()).unwrap(), "GET", path)
+}
+
+/// Returns the value of a metric.
+#[track_caller]
+fn metric(text: &str, name: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+}
+
+#[test]
+fn metrics_show_calls_members_and_memory() {
+    let server = start(&observed());
+    let store = connect(&options(&server).name("a"));
+    let reader = connect(&options(&server).name("b").reader());
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    for _ in 0..3 {
+        store.push(&[key("w")], &[value(1.0)], 0).unwrap();
+    }
+    reader.pull(&[key("w")], 0).unwrap();
+    store.pull(&[key("no such key")], 0).unwrap_err();
+    store.barrier().unwrap();
+    let (status, text) = get(&server, "/metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    for (name, expected) in [
+        ("kvstore_calls_total{verb=\"push\",outcome=\"ok\"}", 3.0),
+        ("kvstore_calls_total{verb=\"pull\",outcome=\"failed\"}", 1.0),
+        ("kvstore_call_duration_seconds_count{verb=\"push\"}", 3.0),
+        ("kvstore_members{role=\"worker\"}", 1.0),
+        ("kvstore_members{role=\"reader\"}", 1.0),
+        ("kvstore_dead_workers", 0.0),
+        ("kvstore_barriers", 1.0),
+        ("kvstore_keys", 1.0),
+        ("kvstore_contents_bytes{kind=\"values\"}", 8.0),
+        ("kvstore_pushes", 3.0),
+        ("kvstore_received_bytes_total", 32.0),
+        ("kvstore_sent_bytes_total", 8.0),
+        ("kvstore_peers", 1.0),
+        ("kvstore_calls_running", 0.0),
+        ("kvstore_calls_waiting", 0.0),
+    ] {
+        assert_eq!(metric(&text, name), expected, "{name}");
+    }
+    assert!(metric(&text, "kvstore_memory_bytes{kind=\"live\"}") >= 8.0);
+    assert!(metric(&text, "kvstore_connections") >= 2.0);
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_call_that_waits_is_running() {
+    let server = start(&observed());
+    let stores = ["a", "b"].map(|name| connect(&options(&server).name(name)));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| stores[0].barrier().unwrap());
+        eventually("the call is running", || {
+            metric(&get(&server, "/metrics").1, "kvstore_calls_running") == 1.0
+        });
+        stores[1].barrier().unwrap();
+        waiting.join().unwrap();
+    });
+    let text = get(&server, "/metrics").1;
+    assert_eq!(metric(&text, "kvstore_calls_total{verb=\"barrier\",outcome=\"ok\"}"), 2.0);
+    let slowest = metric(&text, "kvstore_call_duration_seconds_sum{verb=\"barrier\"}");
+    assert!(slowest > 0.0);
+}
+
+#[test]
+fn the_dashboard_uses_metrics_that_exist() {
+    let server = start(&observed());
+    let store = connect(&options(&server));
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    let text = get(&server, "/metrics").1;
+    let names: HashSet<&str> =
+        text.lines().filter_map(|line| line.split([' ', '{']).next()).collect();
+    let dashboard = include_str!("../../examples/monitoring/grafana.json");
+    let dashboard: Value = serde_json::from_str(dashboard).unwrap();
+    let mut num_found = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().unwrap() {
+            let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            let words = target["expr"].as_str().unwrap().split(|letter| !is_name(letter));
+            for name in words.filter(|word| word.starts_with("kvstore_")) {
+                assert!(names.contains(name), "{}: no {name} in\n{text}", panel["title"]);
+                num_found += 1;
+            }
+        }
+    }
+    assert!(num_found >= 18, "{num_found} metrics");
+}
+
+#[test]
+fn other_requests_have_answers() {
+    let server = start(&observed());
+    assert_eq!(get(&server, "/healthz"), ("HTTP/1.1 200 OK".into(), "serving\n".into()));
+    for path in ["/", "/status.json", "/nothing", "/metrics/", "//"] {
+        assert_eq!(get(&server, path).0, "HTTP/1.1 404 Not Found", "{path}");
+    }
+    let stream = || TcpStream::connect(server.metrics_address().unwrap()).unwrap();
+    assert_eq!(exchange(stream(), "POST", "/metrics").0, "HTTP/1.1 405 Method Not Allowed");
+    let address = server.metrics_address().unwrap();
+    drop(server);
+    assert!(TcpStream::connect(address).is_err());
+    let page_alone = ServerOptions::new("127.0.0.1:0").status_page();
+    let error = Server::start(backends(), &page_alone).unwrap_err().to_string();
+    assert!(error.contains("expected also `metrics`"), "{error}");
+    let open = ServerOptions::new("127.0.0.1:0").metrics("0.0.0.0:0");
+    let error = Server::start(backends(), &open).unwrap_err().to_string();
+    assert!(error.contains("metrics: `0.0.0.0:0`"), "{error}");
+}
+
+fn large() -> kvstore_core::Value {
+    let numbers = [1.0; 6];
+    Tensor::from_slice(backends(), Device::cpu(0), [3, 2], &numbers).unwrap().into()
+}
+
+#[test]
+fn the_status_lists_members_and_the_largest_keys() {
+    let server = start(&observed().status_page());
+    let store = connect(&options(&server).name("<b>a</b>"));
+    store.init(&[key("large")], &[large()]).unwrap();
+    let keys: Vec<_> = (0..300).map(|number| key(&number.to_string())).collect();
+    store.init(&keys, &vec![value(1.0); 300]).unwrap();
+    store.push(&[key("7")], &[value(1.0)], 0).unwrap();
+    assert!(get(&server, "/").1.starts_with("<!DOCTYPE html>"));
+    let status: Value = serde_json::from_str(&get(&server, "/status.json").1).unwrap();
+    assert_eq!(status["members"][0]["name"], "<b>a</b>");
+    assert_eq!(status["num_keys"], 301);
+    let keys = status["keys"].as_array().unwrap();
+    assert_eq!(keys.len(), 200);
+    let pushed = keys.iter().find(|found| found["key"] == "7").unwrap();
+    assert_eq!(pushed["pushes"], 1);
+    assert_eq!(keys[0]["shape"], serde_json::json!([3, 2]));
+    assert_eq!(status["is_serving"], true);
+}
+
+#[test]
+fn metrics_for_other_machines_need_certificates() {
+    let authority = Authority::new();
+    let options = ServerOptions::new("127.0.0.1:0").metrics("0.0.0.0:0");
+    let server = start(&options.certificates(authority.issue("server")));
+    let port = server.metrics_address().unwrap().port();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let stream = || TcpStream::connect(address).unwrap();
+    let text = exchange(authority.encrypted(stream(), Some("reader")), "GET", "/metrics").1;
+    assert_eq!(metric(&text, "kvstore_keys"), 0.0);
+    let mut without = authority.encrypted(stream(), None);
+    let refused = without.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(refused.is_err() || without.read(&mut [0; 16]).is_err());
+    let mut plain = stream();
+    let _ = plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"));
+    // On this machine alone, a browser needs none.
+    let local = start(&observed().certificates(authority.issue("server")));
+    assert_eq!(get(&local, "/healthz").0, "HTTP/1.1 200 OK");
+}
+
+fn channel(runtime: &Runtime, server: &Server) -> Channel {
+    let endpoint = Channel::from_shared(format!("http://{}", server.address())).unwrap();
+    runtime.block_on(endpoint.connect()).unwrap()
+}
+
+#[test]
+fn tools_of_grpc_find_health_and_the_protocol() {
+    let runtime = Runtime::new().unwrap();
+    let server = start(&observed());
+    let mut health = HealthClient::new(channel(&runtime, &server));
+    let mut watched = runtime.block_on(async {
+        for service in ["", "kvstore.v1.Store"] {
+            let request = HealthCheckRequest { service: service.to_owned() };
+            let reply = health.check(request).await.unwrap().into_inner();
+            assert_eq!(reply.status(), ServingStatus::Serving, "{service}");
+        }
+        let request = HealthCheckRequest { service: "kvstore.v1.Store".to_owned() };
+        let mut watched = health.watch(request).await.unwrap().into_inner();
+        let first = watched.message().await.unwrap().unwrap();
+        assert_eq!(first.status(), ServingStatus::Serving);
+        watched
+    });
+    let mut reflection = ServerReflectionClient::new(channel(&runtime, &server));
+    let list = MessageRequest::ListServices(String::new());
+    let symbol = MessageRequest::FileContainingSymbol("kvstore.v1.Store.Call".to_owned());
+    let requests = [list, symbol].map(|message_request| ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(message_request),
+    });
+    runtime.block_on(async {
+        let replies = reflection.server_reflection_info(tokio_stream::iter(requests)).await;
+        let mut replies = replies.unwrap().into_inner();
+        let mut next = async || replies.message().await.unwrap().unwrap().message_response.unwrap();
+        let MessageResponse::ListServicesResponse(listed) = next().await else { panic!() };
+        let names: Vec<_> = listed.service.into_iter().map(|service| service.name).collect();
+        assert!(names.contains(&"kvstore.v1.Store".to_owned()), "{names:?}");
+        assert!(names.contains(&"grpc.health.v1.Health".to_owned()), "{names:?}");
+        let MessageResponse::FileDescriptorResponse(file) = next().await else { panic!() };
+        assert!(file.file_descriptor_proto[0].windows(7).any(|bytes| bytes == b"Request"));
+    });
+    // A server that ends says so before it closes the connections.
+    drop(reflection);
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.shut_down());
+        runtime.block_on(async {
+            let second = watched.message().await.unwrap().unwrap();
+            assert_eq!(second.status(), ServingStatus::NotServing);
+        });
+        drop((watched, health));
+    });
+}
+
+/// Keeps the fields of the spans of calls.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<(u64, String)>>>);
+
+struct Fields<'a>(&'a mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
+    }
+}
+
+impl<S: tracing::Subscriber> Layer<S> for Spans {
+    fn on_new_span(
+        &self,
+        attributes: &tracing::span::Attributes<'_>,
+        id: &tracing::span::Id,
+        _context: Context<'_, S>,
+    ) {
+        let mut text = format!("{} ", attributes.metadata().name());
+        attributes.record(&mut Fields(&mut text));
+        self.0.lock().unwrap().push((id.into_u64(), text));
+    }
+
+    fn on_record(
+        &self,
+        id: &tracing::span::Id,
+        values: &tracing::span::Record<'_>,
+        _context: Context<'_, S>,
+    ) {
+        let mut spans = self.0.lock().unwrap();
+        let span = spans.iter_mut().rev().find(|(known, _)| *known == id.into_u64());
+        if let Some((_, text)) = span {
+            values.record(&mut Fields(text));
+        }
+    }
+}
+
+#[test]
+fn spans_of_calls_have_the_trace_of_the_caller() {
+    let spans = Spans::default();
+    let subscriber = tracing_subscriber::registry().with(spans.clone());
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let server = start(&observed());
+    let store: NetStore = connect(&options(&server).name("traced"));
+    let context: TraceContext =
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
+    context.scope(|| store.init(&[key("w")], &[value(1.0)]).unwrap());
+    store.pull(&[key("w")], 0).unwrap();
+    let found = |parts: &[&str]| {
+        let spans = spans.0.lock().unwrap();
+        spans.iter().any(|(_, text)| parts.iter().all(|part| text.contains(part)))
+    };
+    let trace = "trace_id=0af7651916cd43dd8448eb211c80319c parent_id=b7ad6b7169203331";
+    assert!(found(&["call ", "verb=\"init\"", "member=\"traced\"", "sequence=1", trace]));
+    assert!(found(&["call ", "verb=\"pull\""]));
+    assert!(!found(&["verb=\"pull\"", "trace_id"]));
+}
