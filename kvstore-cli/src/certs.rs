@@ -17,7 +17,7 @@ use crate::get;
 /// The roles, each with its folder.
 const ROLES: [&str; 4] = ["server", "worker", "reader", "admin"];
 
-/// How long an authority is valid. Its certificates end before it.
+/// How long a new authority is valid. Later, its certificates are not valid either.
 const AUTHORITY_DAYS: i64 = 3650;
 
 /// How long before now certificates become valid, because clocks differ.
@@ -34,6 +34,13 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
     create_folder(&folder)?;
     let (certificate, key) = (folder.join("ca.pem"), folder.join("ca-key.pem"));
     let is_new = !key.exists();
+    if is_new && certificate.exists() {
+        return Err(Error::invalid(format!(
+            "--folder: `{}` has an authority (ca.pem) without its key (ca-key.pem): bring the key \
+             back, or use another folder",
+            folder.display()
+        )));
+    }
     if is_new {
         let authority = authority()?;
         write(&certificate, &authority.as_ref().pem(), Access::All)?;
@@ -46,12 +53,12 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         let issuer = issuer.map_err(|error| not_valid(&certificate, &error))?;
         issue_all(&issuer, &pem, (&folder, &hosts, days))?;
     }
-    let authority = if is_new { "a new authority" } else { "the authority that was there" };
+    let authority = if is_new { "a new authority" } else { "the existing authority" };
     println!("{}: {authority} (keep ca-key.pem secret)", folder.display());
     for role in ROLES {
-        println!("{}: role {role}, {days} days", folder.join(role).display());
+        println!("{}: role {role}, valid for {days} days", folder.join(role).display());
     }
-    println!("servers are reached as: {}", hosts.join(", "));
+    println!("the server certificate is valid for: {}", hosts.join(", "));
     Ok(())
 }
 

@@ -2,8 +2,10 @@
 
 use clap::ArgMatches;
 use kvstore::Error;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::given;
 
@@ -24,13 +26,18 @@ pub(crate) fn start(arguments: &ArgMatches) -> Result<(), Error> {
         })?,
     };
     let spans = if level >= LevelFilter::DEBUG { FmtSpan::CLOSE } else { FmtSpan::NONE };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_span_events(spans)
-        .with_writer(std::io::stderr);
+    // The libraries for HTTP/2 log each frame.
+    let others = level.min(LevelFilter::WARN);
+    let targets = Targets::new().with_default(others).with_target("kvstore", level);
+    let layer =
+        tracing_subscriber::fmt::layer().with_span_events(spans).with_writer(std::io::stderr);
     match find("log_format").map(|(_, found)| found.as_str()) {
-        None | Some("text") => subscriber.with_ansi(false).init(),
-        Some("json") => subscriber.json().init(),
+        None | Some("text") => {
+            tracing_subscriber::registry().with(layer.with_ansi(false).with_filter(targets)).init();
+        }
+        Some("json") => {
+            tracing_subscriber::registry().with(layer.json().with_filter(targets)).init();
+        }
         Some(found) => {
             let text = format!("option `log_format`: expected text or json, found `{found}`");
             return Err(Error::invalid(text));

@@ -72,7 +72,7 @@ fn command() -> Command {
         .arg(text("timeout", "How many seconds to wait").default_value("5"))
         .args(protection("Connects to other machines without certificates"));
     let certs = Command::new("certs")
-        .about("Makes certificates for servers and members, from an authority of their own")
+        .about("Makes certificates for servers and members, signed by a private authority")
         .after_help(
             "Makes a folder for each role: server, worker, reader, admin. If the folder has an \
              authority, keeps it and renews the certificates.",

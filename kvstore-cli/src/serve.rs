@@ -29,6 +29,8 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
     }
     let options: Vec<(&str, &str)> =
         options.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    // Each connection is an open file.
+    let _ = rlimit::increase_nofile_limit(u64::MAX);
     let server = serve(&options)?;
     report(&format!("listening on {}", server.address()));
     if let Some(address) = server.metrics_address() {

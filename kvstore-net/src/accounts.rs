@@ -19,6 +19,9 @@ const CONNECTIONS: usize = 256;
 /// room also if the memory limit is low.
 const LEAST_BYTES: usize = 64 << 20;
 
+/// The open files that connections leave to the rest of the process.
+const RESERVED_FILES: usize = 128;
+
 /// The most keys of a server by default. Each has about half a kilobyte that the memory limit does
 /// not include.
 const KEYS: usize = 4_000_000;
@@ -43,6 +46,8 @@ impl Default for Limits {
 #[derive(Debug)]
 pub(crate) struct Accounts {
     most_connections: usize,
+    /// The most connections of all peers.
+    most_in_total: usize,
     most_bytes: usize,
     by_peer: Mutex<HashMap<IpAddr, Arc<Account>>>,
 }
@@ -55,6 +60,7 @@ impl Accounts {
         };
         Arc::new(Self {
             most_connections: limits.connections,
+            most_in_total: most_in_total(),
             most_bytes: limits.bytes.unwrap_or_else(half),
             by_peer: Mutex::default(),
         })
@@ -76,6 +82,10 @@ impl Accounts {
     pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionCount> {
         let peer = peer_of(address);
         let mut by_peer = self.by_peer();
+        let in_total: usize = by_peer.values().map(|account| account.num_connections()).sum();
+        if in_total >= self.most_in_total {
+            return None;
+        }
         let account = by_peer.entry(peer).or_insert_with(|| {
             Arc::new(Account {
                 peer,
@@ -84,12 +94,22 @@ impl Accounts {
                 most_bytes: self.most_bytes,
             })
         });
-        if account.num_connections.load(Ordering::Relaxed) >= self.most_connections {
+        if account.num_connections() >= self.most_connections {
             return None;
         }
         account.num_connections.fetch_add(1, Ordering::Relaxed);
         Some(ConnectionCount { accounts: Arc::clone(self), account: Arc::clone(account) })
     }
+}
+
+/// Returns the most connections of all peers, so that the process has open files for other uses.
+fn most_in_total() -> usize {
+    #[cfg(unix)]
+    if let Ok((soft, _)) = rlimit::Resource::NOFILE.get() {
+        let soft = usize::try_from(soft).unwrap_or(usize::MAX);
+        return soft.saturating_sub(RESERVED_FILES).max(soft / 2);
+    }
+    usize::MAX
 }
 
 /// Returns the address by which a peer is known.
@@ -120,7 +140,8 @@ impl Drop for ConnectionCount {
     fn drop(&mut self) {
         let mut by_peer = self.accounts.by_peer();
         if self.account.num_connections.fetch_sub(1, Ordering::Relaxed) == 1 {
-            by_peer.remove(&self.account.peer);
+            // Calls may continue after their connections.
+            by_peer.retain(|_, account| account.is_used());
         }
     }
 }
@@ -135,10 +156,27 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    fn num_connections(&self) -> usize {
+        self.num_connections.load(Ordering::Relaxed)
+    }
+
+    fn is_used(&self) -> bool {
+        self.num_connections() > 0 || self.num_bytes.load(Ordering::Relaxed) > 0
+    }
+
     /// Returns the bytes that count at the moment.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn num_bytes(&self) -> usize {
         self.num_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts the bytes of a reply as [`Account::charge`] does. A reply above the limit has room if
+    /// there is no other call, because a value is in the memory of the store.
+    ///
+    /// # Errors
+    /// - [`Code::Aborted`](tonic::Code::Aborted) if other calls hold too many at the moment.
+    pub(crate) fn charge_reply(self: &Arc<Self>, num_bytes: usize) -> Result<Charge, Status> {
+        self.charge(num_bytes.min(self.most_bytes / 2))
     }
 
     /// Counts bytes until the returned value is dropped.
@@ -150,7 +188,8 @@ impl Account {
         let (peer, most) = (self.peer, self.most_bytes);
         if num_bytes > most {
             return Err(Status::out_of_range(format!(
-                "a call with {num_bytes} bytes: the calls of a peer may hold at most {most} bytes"
+                "a call with {num_bytes} bytes: the calls of a peer may hold at most {most} bytes \
+                 (peer_bytes)"
             )));
         }
         let add = |held: usize| held.checked_add(num_bytes).filter(|sum| *sum <= most);

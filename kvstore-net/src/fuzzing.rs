@@ -257,6 +257,7 @@ mod tests {
     use kvstore_tests::fuzz::changed;
 
     use super::*;
+    use crate::quiet::loads_the_machine;
 
     #[test]
     fn valid_streams_have_a_reply_for_each_call() {
@@ -273,6 +274,7 @@ mod tests {
 
     #[test]
     fn changed_streams_do_no_harm() {
+        let _loading = loads_the_machine();
         let streams = streams();
         for stream in &streams {
             calls(stream);

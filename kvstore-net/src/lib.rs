@@ -53,7 +53,7 @@
 //! - Two workers that change settings at the same time may leave servers with different ones.
 //! - `clip_global_norm` needs one server.
 //! - `restore` replaces the contents of the server, so one worker should call it.
-//! - The server trusts the sizes in messages, up to its memory limit.
+//! - The calls of one machine share a limit of bytes, which is checked before memory is allocated.
 //! - Without [`Certificates`], connections are neither authenticated nor encrypted, so only
 //!   processes of the same machine may use them, unless the options permit it.
 //!
@@ -82,6 +82,8 @@ mod faults;
 #[doc(hidden)]
 pub mod fuzzing;
 mod proto;
+#[cfg(test)]
+mod quiet;
 pub mod rules;
 mod runtime;
 mod same_process;

@@ -72,6 +72,10 @@ fn a_reader_only_reads() {
     let certificates = || authority.issue("reader");
     let error = refused_at_once(&with(&server, certificates()));
     assert!(error.to_string().contains("needs a certificate with the role `worker`"), "{error}");
+    // Not even a name of a worker.
+    let worker_name = worker.members().unwrap()[0].name.clone();
+    let error = refused_at_once(&with(&server, certificates()).reader().name(worker_name));
+    assert!(error.to_string().contains("joining as a worker needs"), "{error}");
     let reader = connect(&with(&server, certificates()).reader());
     assert_eq!(reader.pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap(), [3.0; 2]);
     assert_eq!(reader.keys().unwrap(), [key("w")]);

@@ -175,14 +175,14 @@ fn the_status_lists_members_and_the_largest_keys() {
     store.init(&[key("large")], &[large()]).unwrap();
     let keys: Vec<_> = (0..300).map(|number| key(&number.to_string())).collect();
     store.init(&keys, &vec![value(1.0); 300]).unwrap();
-    store.push(&[key("7")], &[value(1.0)], 0).unwrap();
+    store.push(&[key("17")], &[value(1.0)], 0).unwrap();
     assert!(get(&server, "/").1.starts_with("<!DOCTYPE html>"));
     let status: Value = serde_json::from_str(&get(&server, "/status.json").1).unwrap();
     assert_eq!(status["members"][0]["name"], "<b>a</b>");
     assert_eq!(status["num_keys"], 301);
     let keys = status["keys"].as_array().unwrap();
     assert_eq!(keys.len(), 200);
-    let pushed = keys.iter().find(|found| found["key"] == "7").unwrap();
+    let pushed = keys.iter().find(|found| found["key"] == "17").unwrap();
     assert_eq!(pushed["pushes"], 1);
     assert_eq!(keys[0]["shape"], serde_json::json!([3, 2]));
     assert_eq!(status["is_serving"], true);
@@ -198,6 +198,8 @@ fn metrics_for_other_machines_need_certificates() {
     let stream = || TcpStream::connect(address).unwrap();
     let text = exchange(authority.encrypted(stream(), Some("reader")), "GET", "/metrics").1;
     assert_eq!(metric(&text, "kvstore_keys"), 0.0);
+    let forbidden = exchange(authority.encrypted(stream(), Some("boss")), "GET", "/metrics").0;
+    assert_eq!(forbidden, "HTTP/1.1 403 Forbidden");
     let mut without = authority.encrypted(stream(), None);
     let refused = without.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(refused.is_err() || without.read(&mut [0; 16]).is_err());

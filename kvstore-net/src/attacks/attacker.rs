@@ -180,6 +180,17 @@ impl Attacker {
         self.call(sequence, verb, data).unwrap_err().code()
     }
 
+    /// Begins a call without its data, and then another one. Returns the code of the answer.
+    pub(super) fn two_requests(&mut self, first: Verb, second: Verb) -> Code {
+        let sequence = self.sequence_of(&first);
+        let frames = [self.frame(sequence, first, &[]), self.frame(0, second, &[])];
+        let channel = self.channel.clone();
+        self.runtime.block_on(async {
+            let mut replies = streams::open(channel, tokio_stream::iter(frames)).await.unwrap();
+            replies.message().await.map_or_else(|status| status.code(), |_| Code::Ok)
+        })
+    }
+
     /// Sends bytes instead of messages. Returns the code of the answer.
     pub(super) fn send_raw(&mut self, bytes: Vec<u8>) -> Code {
         let mut channel = self.channel.clone();

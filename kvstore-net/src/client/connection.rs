@@ -198,8 +198,13 @@ impl Connection {
         let (state, session) = watch::channel(Session::Absent("not connected yet".to_owned()));
         let (end, receiver) = mpsc::channel(1);
         let members = Arc::<Mutex<Members>>::default();
-        let membership =
-            Membership { target: target.clone(), client, state, members: Arc::clone(&members) };
+        let membership = Membership {
+            target: target.clone(),
+            client,
+            state,
+            members: Arc::clone(&members),
+            has_joined: false,
+        };
         tokio::spawn(membership.run(receiver));
         let connection = Arc::new(Self {
             jitter: AtomicU64::new(target.process),

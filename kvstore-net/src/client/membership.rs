@@ -62,12 +62,13 @@ pub(super) struct Membership {
     pub(super) client: StoreClient<Channel>,
     pub(super) state: watch::Sender<Session>,
     pub(super) members: Arc<Mutex<Members>>,
+    pub(super) has_joined: bool,
 }
 
 impl Membership {
     /// Joins, renews the lease, and joins again after a lost connection, until `end` has a
     /// message or is closed.
-    pub(super) async fn run(self, mut end: mpsc::Receiver<()>) {
+    pub(super) async fn run(mut self, mut end: mpsc::Receiver<()>) {
         let start = Instant::now();
         let mut backoff = Backoff::new(Duration::MAX);
         loop {
@@ -114,16 +115,18 @@ enum Ended {
 }
 
 impl Ended {
-    fn of(status: Status) -> Self {
+    /// Returns the end for a status. `has_joined` is whether this process has been a member.
+    fn of(status: Status, has_joined: bool) -> Self {
         match status.code() {
             Code::AlreadyExists
             | Code::FailedPrecondition
             | Code::InvalidArgument
             | Code::PermissionDenied
             | Code::Unimplemented => Self::Refused(status),
-            // Neither side gets another certificate before it starts again.
+            // A server that has been there may start again with another certificate.
             _ => match refusal(&status) {
-                Some(text) => Self::Refused(Status::permission_denied(text)),
+                Some(text) if !has_joined => Self::Refused(Status::permission_denied(text)),
+                Some(text) => Self::Lost(text),
                 None => Self::Lost(reason_of(&status)),
             },
         }
@@ -143,7 +146,7 @@ pub(super) fn reason_of(status: &Status) -> String {
 
 impl Membership {
     /// Joins and renews the lease until the membership ends.
-    async fn stay(&self, end: &mut mpsc::Receiver<()>) -> Ended {
+    async fn stay(&mut self, end: &mut mpsc::Receiver<()>) -> Ended {
         let (sender, receiver) = mpsc::channel(4);
         let join = proto::JoinRequest {
             version: VERSION,
@@ -174,9 +177,10 @@ impl Membership {
             _ = end.recv() => return Ended::Left,
             joined = joining => match joined {
                 Ok(joined) => joined,
-                Err(status) => return Ended::of(status),
+                Err(status) => return Ended::of(status, self.has_joined),
             },
         };
+        self.has_joined = true;
         self.note(&members.members);
         let lease = Duration::from_millis(joined.lease_ms.max(3));
         self.state.send_replace(Session::Joined(joined));
@@ -207,7 +211,7 @@ impl Membership {
                     Ok(None) => {
                         return Ended::Lost("the server has closed the connection".to_owned());
                     }
-                    Err(status) => return Ended::of(status),
+                    Err(status) => return Ended::of(status, self.has_joined),
                 },
                 _ = renewals.tick() => {
                     if last_answer.elapsed() > lease {

@@ -7,7 +7,9 @@ use tonic::{Code, Status};
 
 use super::NetStoreOptions;
 use super::endpoint::endpoint;
+use super::membership::reason_of;
 use super::streams;
+use crate::certificates::refusal;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::runtime;
@@ -37,7 +39,10 @@ impl ServerStatus {
     /// options, only the timeout and the certificates take effect.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if there is no server, or it needs certificates.
+    /// - [`Error::InvalidArgument`] if the options have no server, or its address is not a loopback
+    ///   address and they have neither certificates nor
+    ///   [`insecure`](NetStoreOptions::insecure).
+    /// - [`Error::Unsupported`] if the certificate is rejected, or its role does not permit it.
     /// - [`Error::Transport`] if the server cannot be reached or does not answer in time.
     pub fn of(options: &NetStoreOptions) -> Result<Self> {
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
@@ -46,7 +51,9 @@ impl ServerStatus {
         let endpoint = endpoint(server, &options.security)?.connect_timeout(timeout);
         let address = server.clone();
         let asking = async move {
-            let failed = |source: tonic::transport::Error| lost(&address, source);
+            let failed = |source: tonic::transport::Error| {
+                refused_or_lost(&address, &Status::from_error(Box::new(source)))
+            };
             let channel = endpoint.connect().await.map_err(failed)?;
             let request = proto::Request {
                 verb: Some(Verb::Status(proto::Empty {})),
@@ -55,9 +62,9 @@ impl ServerStatus {
             let frame = proto::RequestFrame { request: Some(request), data: bytes::Bytes::new() };
             let frames = tokio_stream::iter([frame]);
             let replies = streams::open(channel, frames).await;
-            let mut replies = replies.map_err(|status| refused_or_lost(&address, status))?;
+            let mut replies = replies.map_err(|status| refused_or_lost(&address, &status))?;
             let first = replies.message().await;
-            let first = first.map_err(|status| refused_or_lost(&address, status))?;
+            let first = first.map_err(|status| refused_or_lost(&address, &status))?;
             let status = first.and_then(|frame| frame.reply).and_then(|reply| reply.status);
             status.ok_or_else(|| lost(&address, "a reply without a status"))
         };
@@ -79,12 +86,14 @@ async fn tokio_timeout<T>(limit: Duration, future: impl Future<Output = T>) -> O
     tokio::time::timeout(limit, future).await.ok()
 }
 
-fn refused_or_lost(server: &str, status: Status) -> Error {
-    match status.code() {
-        Code::PermissionDenied | Code::Unimplemented => {
-            Error::Unsupported(format!("server `{server}`: {}", status.message()))
-        }
-        _ => lost(server, status),
+fn refused_or_lost(server: &str, status: &Status) -> Error {
+    let text = match status.code() {
+        Code::PermissionDenied | Code::Unimplemented => Some(status.message().to_owned()),
+        _ => refusal(status),
+    };
+    match text {
+        Some(text) => Error::Unsupported(format!("server `{server}`: {text}")),
+        None => lost(server, reason_of(status)),
     }
 }
 

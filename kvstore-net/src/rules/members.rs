@@ -8,7 +8,7 @@ const MEMORY: Duration = Duration::from_secs(3600);
 
 /// How many dead members are remembered, and how many names of replaced processes. More than
 /// programs have, so that a peer that joins under many names does not fill the memory.
-const MOST_DEAD: usize = 4096;
+const MOST_DEAD: usize = 1024;
 
 /// How many replaced processes are remembered for each name.
 const MOST_REPLACED: usize = 16;

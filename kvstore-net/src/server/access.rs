@@ -1,5 +1,6 @@
 //! [`Access`]: what a caller may do, from the role in its certificate, and what its calls hold.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tonic::Status;
@@ -24,13 +25,23 @@ pub(crate) enum Permission {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     account: Arc<Account>,
+    /// Whether a request has arrived.
+    has_called: Arc<AtomicBool>,
     /// Found in the certificate at the first call.
     permission: Arc<OnceLock<Permission>>,
 }
 
 impl Peer {
+    pub(super) fn has_called(&self) -> bool {
+        self.has_called.load(Ordering::Relaxed)
+    }
+
+    fn note_call(&self) {
+        self.has_called.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { account, permission: Arc::default() }
+        Self { account, has_called: Arc::default(), permission: Arc::default() }
     }
 }
 
@@ -53,6 +64,7 @@ impl Access {
     pub(crate) fn of(&self, extensions: &Extensions) -> Self {
         if let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() {
             let peer = info.get_ref();
+            peer.note_call();
             let permission = *peer.permission.get_or_init(|| {
                 let certificates = info.peer_certs().unwrap_or_default();
                 let first = certificates.first();
@@ -60,8 +72,19 @@ impl Access {
             });
             return Self { permission, account: Some(Arc::clone(&peer.account)) };
         }
-        let account = extensions.get::<Peer>().map(|peer| Arc::clone(&peer.account));
+        let account = extensions.get::<Peer>().map(|peer| {
+            peer.note_call();
+            Arc::clone(&peer.account)
+        });
         Self { account, ..*self }
+    }
+
+    /// Counts the bytes of a reply until the returned value is dropped.
+    ///
+    /// # Errors
+    /// - The errors of [`Account::charge_reply`].
+    pub(crate) fn charge_reply(&self, num_bytes: usize) -> Result<Option<Charge>, Status> {
+        self.account.as_ref().map(|account| account.charge_reply(num_bytes)).transpose()
     }
 
     /// Counts bytes that a call holds until the returned value is dropped.
@@ -75,7 +98,7 @@ impl Access {
 
 impl Permission {
     /// Returns the permission of the role in a certificate.
-    fn in_certificate(certificate: &[u8]) -> Self {
+    pub(super) fn in_certificate(certificate: &[u8]) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
             return Self::Nothing;
         };
@@ -97,6 +120,11 @@ impl Permission {
         }
     }
 
+    /// Checks that the caller may see the state of the server.
+    pub(super) fn check_read(self) -> Result<(), Status> {
+        self.check(Self::Read, "a call")
+    }
+
     fn check(self, needed: Self, what: &str) -> Result<(), Status> {
         if self >= needed {
             return Ok(());
@@ -110,8 +138,8 @@ impl Permission {
     /// Checks that the caller may join with this role.
     pub(crate) fn check_role(self, role: Role) -> Result<(), Status> {
         match role {
-            Role::Reader => self.check(Self::Read, "a reader"),
-            Role::Worker => self.check(Self::Work, "a worker"),
+            Role::Reader => self.check(Self::Read, "joining as a reader"),
+            Role::Worker => self.check(Self::Work, "joining as a worker"),
         }
     }
 

@@ -14,8 +14,9 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use tracing::{Instrument, Span, field};
 
+use super::access::Permission;
 use super::group::{Caller, MOST_CALLS, Running};
-use super::service::{Service, WAIT};
+use super::service::{MOST_NAME_BYTES, STREAM, Service, WAIT};
 use super::verbs::{self, Answer, FollowingPull, Payload};
 use crate::accounts::Charge;
 use crate::proto;
@@ -24,6 +25,12 @@ use crate::rules::Role;
 use crate::same_process::{LocalMember, keep_error};
 use crate::trace::TraceContext;
 use crate::wire::{Expected, Incoming, Receiver, failure_of, parse_keys};
+
+/// The bytes that an answer needs for a key, besides its name.
+const KEY_BYTES: usize = 256;
+
+/// The most bytes of the text of a failure, which the server keeps until its member has it.
+const MOST_TEXT_BYTES: usize = 4096;
 
 /// The longest time that a call waits, so that deadlines do not overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
@@ -83,6 +90,7 @@ impl Service {
         }
         let answered = (request.answered_below, &*request.unanswered);
         let role = self.group.authorise(&caller.name, caller.incarnation, answered)?;
+        self.access.permission.check_role(role)?;
         if verbs::changes(&verb) != (caller.sequence != 0) {
             let text = "calls that change the store, and only these, have a number";
             return Err(Status::invalid_argument(text));
@@ -96,8 +104,10 @@ impl Service {
             Ok(payload) => payload?,
             Err(error) => return Ok(failed(&error)),
         };
+        // The call may continue after its stream, whose charges end then.
+        let charges = (charge, frames.take_charge());
         if caller.sequence == 0 {
-            let result = self.read(&caller, verb, payload, deadline).await;
+            let result = self.read(&caller, verb, payload, deadline).await?;
             return self.charged(result.unwrap_or_else(|error| failed(&error)));
         }
         let service = self.clone();
@@ -106,7 +116,7 @@ impl Service {
                 Ok(running) => {
                     let write = (verb, payload, following.as_ref());
                     let written = service.write(running, &caller, write, deadline).await;
-                    drop(charge);
+                    drop(charges);
                     match following.filter(|_| written.reply.failure.is_none()) {
                         Some(following) => Ok(service.follow(&caller, following, deadline).await),
                         None => Ok(written),
@@ -139,7 +149,8 @@ impl Service {
         let compression = verbs::compression_in(verb)?;
         let expected = Expected::new(verbs::values_in(verb), compression.as_ref())?;
         let num_bytes = blob.map_or_else(|| expected.num_bytes(), Ok)?;
-        let charge = match self.access.charge(num_bytes) {
+        // Also counts the task of a call that changes something.
+        let charge = match self.access.charge(num_bytes.saturating_add(STREAM)) {
             Ok(charge) => charge,
             Err(status) if status.code() == Code::OutOfRange => {
                 return Err(Error::invalid(status.message()));
@@ -166,13 +177,35 @@ impl Service {
     fn charged(&self, mut answer: Answer) -> Result<Answer, Status> {
         // The messages of a reply need more memory than their bytes.
         let num_bytes = 4 * answer.reply.encoded_len() + answer.elements.num_bytes();
-        answer.charge = self.access.charge(num_bytes)?;
+        answer.charge = self.access.charge_reply(num_bytes)?;
         self.metrics.send(answer.elements.num_bytes());
         Ok(answer)
     }
 
     /// Makes a call that changes nothing.
     async fn read(
+        &self,
+        caller: &Caller,
+        verb: Verb,
+        payload: Payload,
+        deadline: Instant,
+    ) -> Result<StoreResult<Answer>, Status> {
+        let _estimate = self.estimate(&verb)?;
+        Ok(self.read_counted(caller, verb, payload, deadline).await)
+    }
+
+    /// Counts the entries that the answer to a call has for each key, before it is made.
+    fn estimate(&self, verb: &Verb) -> Result<Option<Charge>, Status> {
+        let num_keys = match verb {
+            Verb::ListKeys(_) | Verb::Stats(_) | Verb::TakeSnapshot(_) => {
+                self.holder.contents().store().num_keys()
+            }
+            _ => 0,
+        };
+        self.access.charge_reply(num_keys.saturating_mul(KEY_BYTES))
+    }
+
+    async fn read_counted(
         &self,
         caller: &Caller,
         verb: Verb,
@@ -202,7 +235,8 @@ impl Service {
     /// Pulls after a push. If that fails, the answer has no values, because the call has succeeded.
     async fn follow(&self, caller: &Caller, following: FollowingPull, deadline: Instant) -> Answer {
         let nothing = Payload::Values(Vec::new());
-        let pulled = self.read(caller, Verb::Pull(following.pull), nothing, deadline).await;
+        let verb = Verb::Pull(following.pull);
+        let pulled = self.read_counted(caller, verb, nothing, deadline).await;
         let pulled = pulled.ok().filter(|answer| answer.reply.failure.is_none());
         pulled.and_then(|answer| self.charged(answer).ok()).unwrap_or_default()
     }
@@ -225,7 +259,12 @@ impl Service {
                 let run = || self.commands.run(command.head, &command.body);
                 self.blocking(&self.permits, run).await.map(|()| Answer::default())
             }
-            verb => {
+            mut verb => {
+                if let Verb::Remove(keys) = &mut verb
+                    && self.access.permission < Permission::Administer
+                {
+                    self.holder.retain_removable(keys, caller.incarnation);
+                }
                 let keys = verbs::pushed_keys(&verb);
                 let is_removal = matches!(verb, Verb::Remove(_));
                 let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
@@ -332,7 +371,10 @@ impl Service {
 
 /// Returns the span of a call, with the trace of the caller.
 fn span_of(verb: &'static str, request: &proto::Request) -> Span {
-    let (member, sequence) = (request.member.as_str(), request.sequence);
+    // Not yet known to be a member, so the name may have any length.
+    let member = request.member.get(..MOST_NAME_BYTES).unwrap_or(&request.member);
+    let member = if member.len() > MOST_NAME_BYTES { "" } else { member };
+    let sequence = request.sequence;
     let (trace_id, parent_id) = (field::Empty, field::Empty);
     let span = tracing::info_span!("call", verb, member, sequence, trace_id, parent_id);
     if !span.is_disabled()
@@ -345,7 +387,16 @@ fn span_of(verb: &'static str, request: &proto::Request) -> Span {
 }
 
 fn failed(error: &Error) -> Answer {
-    let reply = proto::Reply { failure: Some(failure_of(error)), ..Default::default() };
+    let mut failure = failure_of(error);
+    for text in [&mut failure.message, &mut failure.subject] {
+        let is_boundary = |end: &usize| text.is_char_boundary(*end);
+        if let Some(end) = (0..=MOST_TEXT_BYTES).rev().find(is_boundary) {
+            text.truncate(end);
+        }
+    }
+    let key = failure.key.take();
+    failure.key = key.filter(|key| key.len() <= MOST_TEXT_BYTES);
+    let reply = proto::Reply { failure: Some(failure), ..Default::default() };
     Answer { reply, ..Default::default() }
 }
 
@@ -358,6 +409,11 @@ async fn received(
     receiver.take(first)?;
     while receiver.is_waiting() {
         match frames.message().await {
+            Ok(Some(frame)) if frame.request.is_some() => {
+                return Ok(Err(Status::invalid_argument(
+                    "a request within the data of another one",
+                )));
+            }
             Ok(Some(frame)) => receiver.take(&frame.data)?,
             Ok(None) => {
                 let text = "the request ended before its data";

@@ -23,8 +23,8 @@ const BYTES: usize = 1 << 20;
 /// set so.
 const WAITING: u32 = 4096;
 
-/// How long a connection may take for its first byte.
-const FIRST_BYTE: Duration = Duration::from_secs(10);
+/// How long a connection may take for its first request, with all handshakes.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
 
 /// How long the server accepts no connections after a failure, for example because the process has
 /// too many open files.
@@ -68,7 +68,8 @@ impl Connections {
     /// Returns a connection, or `None` if its peer has too many.
     fn admit(&self, stream: TcpStream, address: IpAddr) -> Option<Connection> {
         let Some(count) = self.accounts.connect(address) else {
-            tracing::warn!(%address, "a connection is closed: its peer has too many");
+            // Not a warning, because a peer could fill the log.
+            tracing::debug!(%address, "a connection is closed: there are too many");
             return None;
         };
         // A small message must not wait for the acknowledgement of the one before.
@@ -113,15 +114,17 @@ pub(super) struct Connection {
     stream: TcpStream,
     /// The number of bytes that have arrived since the last pause.
     received: usize,
-    /// Until when the first byte must arrive, if none has.
-    first_byte: Option<Pin<Box<Sleep>>>,
-    count: ConnectionCount,
+    /// Until when the first request must arrive, if none has.
+    first_request: Option<Pin<Box<Sleep>>>,
+    peer: Peer,
+    _count: ConnectionCount,
 }
 
 impl Connection {
     fn new(stream: TcpStream, count: ConnectionCount) -> Self {
-        let first_byte = Some(Box::pin(sleep(FIRST_BYTE)));
-        Self { stream, received: 0, first_byte, count }
+        let first_request = Some(Box::pin(sleep(FIRST_REQUEST)));
+        let peer = Peer::new(Arc::clone(count.account()));
+        Self { stream, received: 0, first_request, peer, _count: count }
     }
 }
 
@@ -138,17 +141,17 @@ impl AsyncRead for Connection {
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if read.is_pending() {
-            if let Some(first_byte) = &mut self.first_byte {
-                ready!(first_byte.as_mut().poll(context));
-                let text = "the peer has sent nothing";
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
-            }
-            return Poll::Pending;
+        if self.peer.has_called() {
+            self.first_request = None;
+        } else if let Some(first_request) = &mut self.first_request
+            && first_request.as_mut().poll(context).is_ready()
+        {
+            let text = "the peer has made no call";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
-        self.first_byte = None;
+        ready!(read)?;
         self.received += buffer.filled().len() - before;
-        read
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -186,7 +189,7 @@ impl Connected for Connection {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        Peer::new(Arc::clone(self.count.account()))
+        self.peer.clone()
     }
 }
 

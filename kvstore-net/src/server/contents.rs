@@ -16,6 +16,10 @@ use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
 use crate::wire::{parse_spec, settings_of, to_compression};
 
+/// The most bytes of a key, and the most axes of a value. Neither counts towards the memory limit.
+const MOST_KEY_BYTES: usize = 4096;
+const MOST_AXES: usize = 64;
+
 /// The store of a server, and the compression of its members.
 #[derive(Debug)]
 pub(crate) struct Contents {
@@ -43,6 +47,18 @@ impl Contents {
     /// # Errors
     /// - [`Error::InvalidArgument`] if the store would have too many keys.
     pub(crate) fn check_room(&self, values: &[proto::Value]) -> Result<()> {
+        if let Some(value) = values.iter().find(|value| value.key.len() > MOST_KEY_BYTES) {
+            return Err(Error::invalid(format!(
+                "init: a key of {} bytes: expected at most {MOST_KEY_BYTES} on a server",
+                value.key.len()
+            )));
+        }
+        let rank = |value: &proto::Value| value.spec.as_ref().map_or(0, |spec| spec.shape.len());
+        if let Some(rank) = values.iter().map(rank).find(|rank| *rank > MOST_AXES) {
+            return Err(Error::invalid(format!(
+                "init: a value with {rank} axes: expected at most {MOST_AXES} on a server"
+            )));
+        }
         let (held, most) = (self.store.num_keys(), self.most_keys);
         if held.saturating_add(values.len()) <= most {
             return Ok(());

@@ -14,24 +14,29 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kvstore_core::{Error, Result};
+use kvstore_core::{Backends, Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use super::access::Permission;
 use super::connections::listen;
 use super::options::ServerOptions;
 use super::report::Reports;
+use crate::accounts::{Accounts, Limits};
 use crate::certificates::{Security, check_on_this_machine};
 use crate::runtime;
 
-/// The most connections at the same time. Further ones wait.
-const MOST_CONNECTIONS: usize = 64;
+/// The most connections of a peer, and of all peers. Further ones are closed.
+const OF_A_PEER: usize = 16;
+const IN_TOTAL: usize = 256;
 
-/// How long a connection may take for the handshake and for the head of each request.
+/// How long a connection may take for the handshake and for the head of each request, and how long
+/// it may last.
 const PATIENCE: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// The status page, which requests `status.json`.
 const PAGE: &str = include_str!("status.html");
@@ -108,53 +113,70 @@ impl HttpEndpoint {
 
     /// Answers requests until the future is dropped.
     async fn accept_all(self, reports: Arc<Reports>) {
-        let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let limits = Limits { connections: OF_A_PEER, ..Limits::default() };
+        let accounts = Accounts::new(&limits, &Backends::new(Vec::new()));
+        // One at a time, because a report of very many keys needs much memory.
+        let permit = Arc::new(Semaphore::new(1));
         // Ends the connections, too, when it is dropped.
         let mut connections = tokio::task::JoinSet::new();
         loop {
-            // The semaphore is never closed, so there is always a permit.
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            let Ok((stream, _)) = self.listener.accept().await else {
+            let Ok((stream, address)) = self.listener.accept().await else {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
             while connections.try_join_next().is_some() {}
-            let (acceptor, reports) = (self.acceptor.clone(), Arc::clone(&reports));
-            let has_page = self.has_page;
+            let Some(count) = accounts.connect(address.ip()) else { continue };
+            if connections.len() >= IN_TOTAL {
+                continue;
+            }
+            let acceptor = self.acceptor.clone();
+            let answers = Answers {
+                reports: Arc::clone(&reports),
+                permit: Arc::clone(&permit),
+                has_page: self.has_page,
+                is_permitted: true,
+            };
             connections.spawn(async move {
-                let _permit = permit;
-                connection(stream, acceptor, reports, has_page).await;
+                let _count = count;
+                let _ = tokio::time::timeout(LONGEST, connection(stream, acceptor, answers)).await;
             });
         }
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    acceptor: Option<Acceptor>,
+/// What a connection gets.
+#[derive(Clone)]
+struct Answers {
     reports: Arc<Reports>,
+    /// The permit of the report that is being made.
+    permit: Arc<Semaphore>,
     has_page: bool,
-) {
-    match acceptor {
-        None => answer_all(stream, reports, has_page).await,
-        Some(Acceptor(acceptor)) => {
-            let accepted = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await;
-            match accepted {
-                Ok(Ok(stream)) => answer_all(stream, reports, has_page).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics was refused"),
-                Err(_) => tracing::debug!("a handshake for metrics took too long"),
-            }
+    /// Whether the certificate of the peer permits it to read.
+    is_permitted: bool,
+}
+
+async fn connection(stream: TcpStream, acceptor: Option<Acceptor>, mut answers: Answers) {
+    let Some(Acceptor(acceptor)) = acceptor else { return answer_all(stream, answers).await };
+    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let first = certificates.first();
+            answers.is_permitted =
+                first.is_some_and(|first| Permission::in_certificate(first).check_read().is_ok());
+            answer_all(stream, answers).await;
         }
+        Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics was rejected"),
+        Err(_) => tracing::debug!("a handshake for metrics took too long"),
     }
 }
 
-async fn answer_all<S>(stream: S, reports: Arc<Reports>, has_page: bool)
+async fn answer_all<S>(stream: S, answers: Answers)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let reports = Arc::clone(&reports);
-        async move { Ok::<_, Infallible>(answer(&request, reports, has_page).await) }
+        let answers = answers.clone();
+        async move { Ok::<_, Infallible>(answer(&request, answers).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -166,33 +188,39 @@ where
     }
 }
 
-async fn answer(
-    request: &Request<Incoming>,
-    reports: Arc<Reports>,
-    has_page: bool,
-) -> Response<Full<Bytes>> {
+async fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Full<Bytes>> {
+    if !answers.is_permitted {
+        return text(StatusCode::FORBIDDEN, "the certificate has no valid role\n");
+    }
     if request.method() != Method::GET {
         return text(StatusCode::METHOD_NOT_ALLOWED, "expected GET\n");
     }
     match request.uri().path() {
         "/metrics" => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            report(reports, kind, Reports::metrics).await
+            report(answers, kind, Reports::metrics).await
         }
-        "/healthz" if reports.is_serving() => text(StatusCode::OK, "serving\n"),
+        "/healthz" if answers.reports.is_serving() => text(StatusCode::OK, "serving\n"),
         "/healthz" => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
-        "/" if has_page => response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into()),
-        "/status.json" if has_page => report(reports, "application/json", Reports::status).await,
+        "/" if answers.has_page => {
+            response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into())
+        }
+        "/status.json" if answers.has_page => {
+            report(answers, "application/json", Reports::status).await
+        }
         _ => text(StatusCode::NOT_FOUND, "not found\n"),
     }
 }
 
 /// Returns a report, which may take long for very many keys.
 async fn report(
-    reports: Arc<Reports>,
+    answers: Answers,
     kind: &'static str,
     make: fn(&Reports) -> Result<String>,
 ) -> Response<Full<Bytes>> {
+    // The semaphore is never closed, so there is always a permit.
+    let _permit = answers.permit.acquire().await;
+    let reports = Arc::clone(&answers.reports);
     let report = tokio::task::spawn_blocking(move || make(&reports)).await;
     match report {
         Ok(Ok(text)) => response(StatusCode::OK, kind, text.into()),

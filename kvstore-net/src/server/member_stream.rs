@@ -6,7 +6,6 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::service::Service;
-use crate::accounts::Charge;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::Joined;
 
@@ -16,8 +15,6 @@ pub(super) struct MemberStream {
     pub(super) name: String,
     pub(super) joined: Joined,
     pub(super) sender: mpsc::Sender<Result<proto::ServerMessage, Status>>,
-    /// What the open stream counts.
-    pub(super) _charge: Option<Charge>,
 }
 
 impl MemberStream {

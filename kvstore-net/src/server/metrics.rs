@@ -118,7 +118,7 @@ impl Metrics {
         let calls = register!("calls", "Calls of members that have ended", Family::default());
         let durations = register!(
             "call_duration",
-            "Time from the complete request to the start of the reply",
+            "Time from the first frame of a request to the start of its reply",
             Unit::Seconds,
             Family::new_with_constructor(durations)
         );
@@ -189,7 +189,7 @@ impl Metrics {
         }))
     }
 
-    /// Counts a call as running until the returned value is dropped or finished.
+    /// Counts a call as running until the returned value is dropped.
     pub(crate) fn begin(&self, verb: &'static str) -> MeasuredCall {
         self.0.running.inc();
         MeasuredCall { metrics: self.clone(), verb, outcome: "cancelled", start: Instant::now() }

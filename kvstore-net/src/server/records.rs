@@ -16,12 +16,14 @@ pub(super) struct Record {
     /// Whether members see the key. A new key is hidden until all servers have their parts. Calls
     /// of a replaced key wait for them.
     pub(super) is_visible: bool,
+    /// The incarnation of the member that has stored the value, which may remove it again.
+    pub(super) stored_by: u64,
 }
 
 impl Record {
     pub(super) fn without_layout(&self) -> Self {
         let placement = proto::Placement { layout: NO_LAYOUT, ..self.placement.clone() };
-        Self { placement, is_visible: self.is_visible }
+        Self { placement, ..*self }
     }
 }
 

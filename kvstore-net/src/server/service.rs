@@ -1,4 +1,4 @@
-//! [`Service`]: the gRPC methods. It only moves messages; `group.rs` and `verbs.rs` decide.
+//! [`Service`]: the gRPC methods. `calls` makes the calls of members, `group` decides who is one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kvstore_core::{KvStore, Result as StoreResult};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
@@ -37,13 +37,22 @@ use crate::wire::{CALL, Incoming, Outgoing, compression_of};
 pub(crate) const VERSION: u32 = 1;
 
 /// The bytes that an open stream counts, for its tasks and buffers.
-const STREAM: usize = 16 << 10;
+pub(super) const STREAM: usize = 16 << 10;
 
 /// How long a call waits if it does not say how long.
 pub(super) const WAIT: Duration = Duration::from_secs(3600);
 
 /// The most bytes of a member's name.
-const MOST_NAME_BYTES: usize = 1024;
+pub(super) const MOST_NAME_BYTES: usize = 256;
+
+/// The most live members. Each gets the names of all others.
+const MOST_MEMBERS: usize = 4096;
+
+/// The most bytes of a message of a member.
+const MOST_MEMBER_MESSAGE: usize = 4096;
+
+/// How long a member may take to join after it has opened the stream.
+const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 
 /// The most calls that change something and block threads at the same time, and the most that read.
 /// The runtime has more threads than both together, so it always has some for its other tasks.
@@ -132,7 +141,9 @@ impl Methods {
     /// - The errors of [`Standard::new`].
     pub(crate) fn new(service: Service) -> StoreResult<Self> {
         let standard = Standard::new(service.health.clone())?;
-        Ok(Self { members: StoreServer::new(service.clone()), service, standard })
+        let members = StoreServer::new(service.clone());
+        let members = members.max_decoding_message_size(MOST_MEMBER_MESSAGE);
+        Ok(Self { service, members, standard })
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -152,7 +163,10 @@ impl tonic::codegen::Service<http::Request<Body>> for Methods {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         match request.uri().path() {
             CALL => {}
-            path if Standard::has(path) => return self.standard.call(request),
+            path if Standard::has(path) => {
+                let access = self.service.access.of(request.extensions());
+                return self.standard.call(request, &access);
+            }
             _ => return self.members.call(request),
         }
         let mut service = self.service.clone();
@@ -181,14 +195,18 @@ impl proto::store_server::Store for Service {
         request: Request<Streaming<proto::MemberMessage>>,
     ) -> Result<Response<Self::JoinStream>, Status> {
         let access = self.access.of(request.extensions());
-        let charge = access.charge(STREAM)?;
+        // The memory of members is limited by their number, so that the calls of a process never
+        // keep it from being a member.
+        access.permission.check_read()?;
         let mut messages = request.into_inner();
-        let first = messages.message().await?.and_then(|message| message.content);
+        let first = timeout_at(Instant::now() + FIRST_MESSAGE, messages.message()).await;
+        let late = |_| Status::deadline_exceeded("the first message did not arrive in time");
+        let first = first.map_err(late)??.and_then(|message| message.content);
         let Some(member_message::Content::Join(join)) = first else {
             return Err(Status::invalid_argument("the first message is not a JoinRequest"));
         };
         let (joined, barrier_round) = self.admit(access.permission, &join).await?;
-        let (sender, receiver) = mpsc::channel(16);
+        let (sender, receiver) = mpsc::channel(4);
         let reply = proto::JoinReply {
             server_run: self.run,
             incarnation: joined.incarnation,
@@ -198,13 +216,7 @@ impl proto::store_server::Store for Service {
             barrier_round,
             compression: Some(compression_of(*self.holder.contents().compression())),
         };
-        let stream = MemberStream {
-            service: self.clone(),
-            name: join.name,
-            joined,
-            sender,
-            _charge: charge,
-        };
+        let stream = MemberStream { service: self.clone(), name: join.name, joined, sender };
         // The channel is empty, so there is room.
         let _ = stream.send(server_message::Content::Joined(reply));
         tokio::spawn(stream.run(messages));
@@ -238,11 +250,21 @@ impl Service {
         }
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
         permission.check_role(role)?;
-        self.check_place((join.server, join.num_servers))?;
+        // Who may only read must not take over the name of a worker.
+        if let Some(member) = self.group.role_of(&join.name) {
+            permission.check_role(member)?;
+        }
+        let num_members = self.group.members().0.members.len();
+        if num_members >= MOST_MEMBERS {
+            let text = format!("the server has {num_members} members, and room for no more");
+            return Err(Status::resource_exhausted(text));
+        }
+        let place = (join.server, join.num_servers);
+        self.check_place(place, role)?;
         let deadline = Instant::now() + self.lease.min(WAIT);
         let joined = self.group.join(&join.name, join.process, role, deadline).await?;
         // Another first member with another list may have joined at the same moment.
-        if let Err(status) = self.check_place((join.server, join.num_servers)) {
+        if let Err(status) = self.check_place(place, role) {
             self.group.leave(&join.name, joined.0.incarnation);
             return Err(status);
         }
@@ -250,16 +272,21 @@ impl Service {
     }
 
     /// Checks that all members have this server at the same place of their lists of servers.
-    fn check_place(&self, (server, num_servers): (u32, u32)) -> Result<(), Status> {
+    fn check_place(&self, (server, num_servers): (u32, u32), role: Role) -> Result<(), Status> {
         if server >= num_servers {
             let text = format!("server {server} of {num_servers}: expected a smaller number");
             return Err(Status::invalid_argument(text));
         }
         let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         // Without members and keys, nothing depends on the place.
-        let keys = self.holder.contents().store().keys();
-        if self.group.members().0.members.is_empty() && keys.is_ok_and(|keys| keys.is_empty()) {
+        if self.holder.contents().store().num_keys() == 0
+            && self.group.members().0.members.is_empty()
+        {
             *known = None;
+        }
+        // A reader adds no keys, so it does not decide for workers.
+        if role == Role::Reader && known.is_none() {
+            return Ok(());
         }
         let expected = known.get_or_insert((server, num_servers));
         if *expected != (server, num_servers) {

@@ -2,14 +2,25 @@
 //! them, such as `grpcurl` and `grpc-health-probe`.
 
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use kvstore_core::{Error, Result};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 use tower::util::BoxCloneService;
+
+use super::access::Access;
+use super::service::STREAM;
+use crate::accounts::Charge;
+
+/// The most bytes of a request.
+const MOST_MESSAGE: usize = 4096;
 
 /// The full name of the service of this protocol.
 const STORE: &str = "kvstore.v1.Store";
@@ -41,8 +52,10 @@ impl Standard {
             .map_err(|error| {
                 Error::Internal(format!("the description of the protocol: {error}"))
             })?;
+        let reflection = reflection.max_decoding_message_size(MOST_MESSAGE);
         Ok(Self {
-            health: HealthServer::new(HealthService::from_health_reporter(health)),
+            health: HealthServer::new(HealthService::from_health_reporter(health))
+                .max_decoding_message_size(MOST_MESSAGE),
             reflection: BoxCloneService::new(reflection),
         })
     }
@@ -56,12 +69,40 @@ impl Standard {
     pub(super) fn call(
         &mut self,
         request: http::Request<Body>,
+        access: &Access,
     ) -> BoxFuture<http::Response<Body>, Infallible> {
-        if request.uri().path().starts_with(HEALTH) {
+        let permitted = access.permission.check_read();
+        let charge = match permitted.and_then(|()| access.charge(STREAM)) {
+            Ok(charge) => charge,
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
+        let reply = if request.uri().path().starts_with(HEALTH) {
             self.health.call(request)
         } else {
             self.reflection.call(request)
-        }
+        };
+        Box::pin(async move {
+            let response = reply.await?;
+            Ok(response.map(|body| Body::new(CountedBody { body, _charge: charge })))
+        })
+    }
+}
+
+/// The body of a reply that counts until it is dropped.
+struct CountedBody {
+    body: Body,
+    _charge: Option<Charge>,
+}
+
+impl http_body::Body for CountedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<http_body::Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
     }
 }
 

@@ -10,6 +10,7 @@ use super::checked::Checked;
 use super::schedule::Schedule;
 use super::simulate;
 use crate::faults::Fault;
+use crate::quiet::needs_quiet;
 use crate::rules::Role;
 use crate::server::group::{Caller, Group, MOST_CALLS};
 
@@ -69,6 +70,7 @@ fn the_promises_hold_in_every_schedule() {
 
 #[test]
 fn a_seed_repeats_a_simulation() {
+    let _quiet = needs_quiet();
     for seed in 0..100 {
         assert_eq!(simulate(seed).to_string(), simulate(seed).to_string(), "seed {seed}");
     }

@@ -276,6 +276,11 @@ impl<F: Frame> Incoming<F> {
         F::Head::decode(bytes).map_err(|error| Status::internal(error.to_string()))
     }
 
+    /// Returns what the last request counts, which the caller must keep as long as the request.
+    pub(crate) fn take_charge(&mut self) -> Option<Charge> {
+        self.charge.take()
+    }
+
     /// Replaces what the last request counts.
     fn charge(&mut self, num_bytes: usize) -> Result<(), Status> {
         self.charge = None;

@@ -8,57 +8,104 @@ const ENTRY: usize = 512;
 /// The memory of a number, whose encoding may have one byte.
 const NUMBER: usize = 8;
 
+/// The number of the first field of a request that is a verb. Those before it have no lists of
+/// messages.
+const FIRST_VERB: u32 = 10;
+
 /// The number of the field `push_pull` of a request, the only verb with messages that have lists.
 const PUSH_PULL: u32 = 30;
 
-/// Returns an upper bound of the bytes that a decoded request needs. Anything else that the bytes
-/// may be is rejected when it is decoded.
+/// Returns an upper bound of the bytes that a decoded request needs. For bytes that are no message
+/// of this protocol, it is larger than every limit.
 pub(super) fn decoded_bytes(request: &[u8]) -> usize {
-    let mut num_entries = 0_usize;
-    for (number, verb) in Fields(request) {
-        num_entries += 1;
-        for (_, list) in Fields(verb) {
-            num_entries += 1;
-            if number == PUSH_PULL {
-                num_entries += Fields(list).count();
-            }
-        }
-    }
+    let Ok(num_entries) = count_entries(request) else { return usize::MAX };
     let of_entries = num_entries.saturating_mul(ENTRY);
     request.len().saturating_mul(NUMBER).saturating_add(of_entries)
 }
 
-/// The numbers and contents of the fields of a message that have a length. Ends at a damaged field.
+/// Returns the number of entries of lists.
+fn count_entries(request: &[u8]) -> Result<usize, Damaged> {
+    let mut num_entries = 0_usize;
+    for field in Fields(request) {
+        let (number, verb) = field?;
+        num_entries += 1;
+        if number < FIRST_VERB {
+            continue;
+        }
+        for field in Fields(verb) {
+            let (_, list) = field?;
+            num_entries += 1;
+            if number == PUSH_PULL {
+                for entry in Fields(list) {
+                    entry?;
+                    num_entries += 1;
+                }
+            }
+        }
+    }
+    Ok(num_entries)
+}
+
+/// A damaged message, or one with a group, which no version of the protocol has.
+struct Damaged;
+
+/// The numbers and contents of the fields of a message that have a length. Ends after an error.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = (u32, &'a [u8]);
+    type Item = Result<(u32, &'a [u8]), Damaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let (number, kind) = decode_key(&mut self.0).ok()?;
-            let skipped = match kind {
-                WireType::LengthDelimited => {
-                    let len = usize::try_from(decode_varint(&mut self.0).ok()?).ok()?;
-                    let (contents, rest) = self.0.split_at_checked(len)?;
-                    self.0 = rest;
-                    return Some((number, contents));
+        while !self.0.is_empty() {
+            match self.field() {
+                Ok(Field::WithLength(number, contents)) => return Some(Ok((number, contents))),
+                Ok(Field::Other) => {}
+                Err(damaged) => {
+                    self.0 = &[];
+                    return Some(Err(damaged));
                 }
-                WireType::Varint => {
-                    decode_varint(&mut self.0).ok()?;
-                    0
-                }
-                WireType::ThirtyTwoBit => 4,
-                WireType::SixtyFourBit => 8,
-                WireType::StartGroup | WireType::EndGroup => return None,
-            };
-            self.0 = self.0.get(skipped..)?;
+            }
         }
+        None
+    }
+}
+
+enum Field<'a> {
+    WithLength(u32, &'a [u8]),
+    Other,
+}
+
+impl<'a> Fields<'a> {
+    /// Removes the next field.
+    fn field(&mut self) -> Result<Field<'a>, Damaged> {
+        let (number, kind) = decode_key(&mut self.0).map_err(|_| Damaged)?;
+        let skipped = match kind {
+            WireType::LengthDelimited => {
+                let len = decode_varint(&mut self.0).map_err(|_| Damaged)?;
+                let len = usize::try_from(len).map_err(|_| Damaged)?;
+                let (contents, rest) = self.0.split_at_checked(len).ok_or(Damaged)?;
+                self.0 = rest;
+                return Ok(Field::WithLength(number, contents));
+            }
+            WireType::Varint => {
+                decode_varint(&mut self.0).map_err(|_| Damaged)?;
+                0
+            }
+            WireType::ThirtyTwoBit => 4,
+            WireType::SixtyFourBit => 8,
+            WireType::StartGroup | WireType::EndGroup => return Err(Damaged),
+        };
+        self.0 = self.0.get(skipped..).ok_or(Damaged)?;
+        Ok(Field::Other)
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_macros, reason = "a test may abort without memory")]
+#[allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
 mod tests {
     use prost::Message;
 
@@ -91,9 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn damaged_messages_have_a_size() {
-        for bytes in [&[][..], &[0xFF; 20], &[0x52, 0x7F], &[0x0B, 1], &[0x0D, 1, 2]] {
-            assert!(decoded_bytes(bytes) >= bytes.len());
+    fn damaged_messages_exceed_every_limit() {
+        assert_eq!(decoded_bytes(&[]), 0);
+        let group = [&[0xC3, 0x3E, 0xC4, 0x3E][..], &[0x5A, 0x02, 0x0A, 0x00]].concat();
+        let inside = [0x5A, 0x04, 0xC3, 0x3E, 0xC4, 0x3E];
+        for bytes in [&[0xFF; 20][..], &[0x52, 0x7F], &[0x0D, 1, 2], &group, &inside] {
+            assert_eq!(decoded_bytes(bytes), usize::MAX, "{bytes:?}");
         }
     }
 }

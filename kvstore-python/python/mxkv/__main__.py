@@ -1,11 +1,11 @@
 """The command ``python -m mxkv serve``, which starts a server.
 
 The server runs until SIGTERM or SIGINT, completes the calls that run, and exits with code 0. A
-second signal ends it at once. ``--updater`` and ``--on-command`` name functions of modules that
-can be imported from the current folder.
+second signal ends the process at once. ``--updater`` and ``--on-command`` name functions of modules
+that can be imported from the current folder.
 
 Each other option is also an environment variable, such as ``KVSTORE_ADDRESS``, or a line of the
-configuration file. The command line has precedence over variables, and these over the file.
+configuration file. Arguments override variables, and variables override the file.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ _SETTINGS: dict[str, tuple[str | None, str]] = {
     "config": ("FILE", "a configuration file (TOML) with the other settings"),
     "address": ("HOST:PORT", "where to listen; port 0 selects a free port (127.0.0.1:9191)"),
     "store": ("TYPE", "the store that holds the values, local or device (local)"),
-    "checkpoints": ("FOLDER", "the folder for checkpoint_on_servers; without one, none"),
-    "lease": ("SECONDS", "how long a silent member stays live (10)"),
+    "checkpoints": ("FOLDER", "the folder for checkpoint_on_servers (none)"),
+    "lease": ("SECONDS", "how many seconds a silent member stays live (10)"),
     "certificates": ("FOLDER", "a folder with ca.pem, cert.pem and key.pem"),
-    "insecure": (None, "listens on addresses that other machines reach, without certificates"),
+    "insecure": (None, "permits other machines without certificates"),
     "peer_connections": ("NUMBER", "the most connections from one machine (256)"),
-    "peer_bytes": ("BYTES", "the most bytes in calls from one machine (half the memory limit)"),
+    "peer_bytes": (
+        "BYTES",
+        "the most bytes in calls from one machine (half the memory limit, at least 64 MiB)",
+    ),
     "keys": ("NUMBER", "the most keys (4000000)"),
-    "metrics": ("HOST:PORT", "where to answer /metrics and /healthz over HTTP"),
-    "status_page": (None, "add a page with members and keys to the address of --metrics"),
+    "metrics": ("HOST:PORT", "the address for /metrics and /healthz over HTTP (none)"),
+    "status_page": (None, "adds a page with members and keys to the address of --metrics"),
 }
 
 #: Of these, one at most may be set.
@@ -47,15 +50,15 @@ _EXCLUSIVE = ("certificates", "insecure")
 
 def main() -> int:
     """Runs the command. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mxkv", allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m mxkv", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     serve = commands.add_parser(
         "serve",
-        help="start a server",
+        help="starts a server",
         allow_abbrev=False,
         epilog="Defaults are in parentheses. Each option except --updater and --on-command has an "
-        "environment variable, such as KVSTORE_ADDRESS. The command line has precedence over "
-        "variables, and these over the configuration file.",
+        "environment variable, such as KVSTORE_ADDRESS. Arguments override variables, and "
+        "variables override the configuration file.",
     )
     exclusive = serve.add_mutually_exclusive_group()
     for name, (value, text) in _SETTINGS.items():

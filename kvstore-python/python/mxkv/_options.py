@@ -62,7 +62,7 @@ def of_store(options: Mapping[str, Any]) -> NamedStrings:
 
 def of_server(options: Mapping[str, Any]) -> NamedStrings:
     """Returns the options of a server that are not ``None``. The native module has the defaults,
-    because a configuration file replaces them.
+    because a configuration file overrides them.
 
     >>> of_server({'address': '127.0.0.1:0', 'lease': 5, 'keys': None})
     [('address', '127.0.0.1:0'), ('lease', '5.0')]

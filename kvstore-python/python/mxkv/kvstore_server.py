@@ -17,7 +17,7 @@ MXNet's ``tools/launch.py`` starts each process of a job with a role in ``DMLC_R
 ``server`` or ``scheduler``, ``import mxkv`` runs that role until all workers have left, and then
 ends the process. In a worker, ``mx.kv.create('dist_async')`` joins the job. If other machines can
 reach the scheduler, the environment variable ``KVSTORE_CERTIFICATES`` names a folder with
-certificates in each process, or ``KVSTORE_INSECURE=1`` permits connections without.
+certificates in each process, or ``KVSTORE_INSECURE=1`` permits other machines without certificates.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ class KVStoreServer:
     garbage-collected, or the program ends.
 
     It listens on ``address``, by default ``'127.0.0.1:9191'``. Port 0 selects a free port. If other
-    machines can reach the address, it needs ``certificates`` or ``insecure``. The options:
+    machines can reach the address, the server and its members need ``certificates``, or both set
+    ``insecure``. The options:
 
-    - ``config``: a TOML file with other options, for those that are not arguments.
+    - ``config``: a TOML file; options given here override it.
     - ``store``: the type of the store that holds the values, ``'local'`` (the default) or
       ``'device'``.
     - ``checkpoints``: the folder for :meth:`KVStore.checkpoint_on_servers
@@ -73,14 +74,15 @@ class KVStoreServer:
     - ``certificates``: a folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, as ``kvstore certs``
       makes. Connections are then encrypted, and a member needs a certificate with a role:
       ``reader`` may read, ``worker`` and ``server`` may also change values and settings, and
-      ``admin`` may also remove keys, roll back and send commands. The default is the environment
-      variable ``KVSTORE_CERTIFICATES``.
-    - ``insecure``: permits connections of other machines without certificates, which are neither
+      ``admin`` may also remove keys, roll back, restore and send commands. The default is the
+      environment variable ``KVSTORE_CERTIFICATES``.
+    - ``insecure``: permits other machines without certificates. Their connections are neither
       authenticated nor encrypted. The default is the variable ``KVSTORE_INSECURE``, or ``False``.
-      If ``certificates`` or ``insecure`` is an argument, neither is read from the environment or
-      the file.
+      If ``certificates`` or ``insecure=True`` is an argument, neither option is read from the
+      environment or the file.
     - ``peer_connections``: the most connections from one machine, 256 by default.
-    - ``peer_bytes``: the most bytes in calls from one machine, by default half of the memory limit.
+    - ``peer_bytes``: the most bytes in calls from one machine, by default half the memory limit, at
+      least 64 MiB.
     - ``keys``: the most keys, 4 million by default.
     - ``metrics``: an address for ``/metrics`` (Prometheus) and ``/healthz`` over HTTP, by default
       none. ``status_page=True`` adds a page with members and keys.
@@ -173,8 +175,8 @@ class KVStoreServer:
             self.close()
 
     def close(self) -> None:
-        """Rejects further calls, completes those that run, and stops the server. Waits for the
-        calls for at most a minute. Does nothing when called again or in a forked child.
+        """Rejects new calls that change the store, completes running calls for at most a minute,
+        and stops the server. Does nothing when called again or in a forked child.
 
         An updater or command handler of the server cannot call it, because it would wait for
         itself.

@@ -42,13 +42,14 @@ const OF_SERVER: [&str; 12] = [
     "status_page",
 ];
 
-/// Of these, one at most may be set.
-const EXCLUSIVE: [&str; 2] = ["certificates", "insecure"];
-
 /// The environment variables with the folder of the certificates, and with whether connections may
 /// do without.
-const CERTIFICATES: &str = "KVSTORE_CERTIFICATES";
-const INSECURE: &str = "KVSTORE_INSECURE";
+const CERTIFICATES_VARIABLE: &str = "KVSTORE_CERTIFICATES";
+const INSECURE_VARIABLE: &str = "KVSTORE_INSECURE";
+
+/// The options of the same meaning. One at most may be set.
+const CERTIFICATES: &str = "certificates";
+const INSECURE: &str = "insecure";
 
 /// The address that a server listens on if none is given.
 const ADDRESS: &str = "127.0.0.1:9191";
@@ -90,27 +91,33 @@ impl Protection {
     /// # Errors
     /// - [`Error::InvalidArgument`] if a value is not valid, or both are set.
     fn of(options: &[(&str, &str)]) -> Result<Self> {
-        let given = |name: &str| find(options, name).map(str::to_owned);
-        let (folder, insecure) = (given("certificates"), given("insecure"));
-        let is_option = folder.is_some() || insecure.is_some();
-        let ((folder, insecure), (folder_name, insecure_name)) = if is_option {
-            ((folder, insecure), ("option `certificates`", "option `insecure`"))
-        } else {
-            ((variable(CERTIFICATES), variable(INSECURE)), (CERTIFICATES, INSECURE))
+        let is_insecure = match find(options, INSECURE) {
+            Some(found) => Some((is_true(INSECURE, found)?, "option `insecure`")),
+            None => None,
         };
-        let is_insecure = match insecure.as_deref() {
-            None | Some("false" | "0") => false,
-            Some("true" | "1") => true,
-            Some(found) => {
-                let text = format!("{insecure_name}: expected true or false, found `{found}`");
-                return Err(Error::invalid(text));
+        let folder = find(options, CERTIFICATES);
+        let folder = folder.map(|folder| (folder.to_owned(), "option `certificates`"));
+        // An option replaces the variables that contradict it.
+        let folder = match (folder, is_insecure) {
+            (None, Some((true, _))) => None,
+            (None, _) => variable(CERTIFICATES_VARIABLE).map(|it| (it, CERTIFICATES_VARIABLE)),
+            (folder, _) => folder,
+        };
+        let is_insecure = match (is_insecure, &folder, variable(INSECURE_VARIABLE)) {
+            (None, Some((_, "option `certificates`")), _) | (None, _, None) => (false, ""),
+            (None, _, Some(found)) => {
+                let parsed = is_true(INSECURE_VARIABLE, &found);
+                let parsed = parsed.map_err(|_| wrong_variable(INSECURE_VARIABLE, &found))?;
+                (parsed, INSECURE_VARIABLE)
             }
+            (Some(given), ..) => given,
         };
+        let (is_insecure, insecure_name) = is_insecure;
         match (folder, is_insecure) {
-            (Some(_), true) => Err(Error::invalid(format!(
-                "{folder_name} and {insecure_name}: expected one of them, found both"
+            (Some((_, name)), true) => Err(Error::invalid(format!(
+                "{name} and {insecure_name}: expected one of them, found both"
             ))),
-            (Some(folder), false) => Certificates::read(folder).map(Self::Certificates),
+            (Some((folder, _)), false) => Certificates::read(folder).map(Self::Certificates),
             (None, true) => Ok(Self::Insecure),
             (None, false) => Ok(Self::Local),
         }
@@ -148,7 +155,7 @@ pub(super) fn set_all(
             "staleness" => store.staleness(parse(name, value, "a whole number of at least 0")?),
             "servers" | "certificates" | "insecure" => store,
             "reader" => {
-                is_reader = parse(name, value, "true or false")?;
+                is_reader = is_true(name, value)?;
                 store
             }
             "connections" => store.connections(parse::<NonZeroUsize>(name, value, WHOLE)?),
@@ -165,11 +172,15 @@ pub(super) fn set_all(
 /// - [`Error::InvalidArgument`] if a name is not an option, or a value is not valid.
 pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
     let configured = find(options, "config").map_or(Ok(Vec::new()), read_config)?;
-    // An option of the caller replaces that of the file.
+    // An option of the caller replaces that of the file, and one that contradicts it.
+    let is_insecure = match find(options, INSECURE) {
+        Some(found) => is_true(INSECURE, found)?,
+        None => false,
+    };
     let is_replaced = |name: &str| {
-        let is_exclusive = EXCLUSIVE.contains(&name);
-        let replaces = |given: &str| given == name || is_exclusive && EXCLUSIVE.contains(&given);
-        options.iter().any(|(given, _)| replaces(given))
+        find(options, name).is_some()
+            || name == CERTIFICATES && is_insecure
+            || name == INSECURE && find(options, CERTIFICATES).is_some()
     };
     let configured = configured.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let configured = configured.filter(|(name, _)| !is_replaced(name));
@@ -178,7 +189,7 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
     let mut server = ServerOptions::new(find(options, "address").unwrap_or(ADDRESS));
     for (name, value) in options {
         server = match *name {
-            "status_page" if parse(name, value, "true or false")? => server.status_page(),
+            "status_page" if is_true(name, value)? => server.status_page(),
             // Set before or after the others, or switched off.
             "config" | "address" | "certificates" | "insecure" | "status_page" => server,
             "store" => server.store(*value),
@@ -238,6 +249,19 @@ fn seconds(name: &str, value: &str) -> Result<Duration> {
 
 fn parse<T: FromStr>(name: &str, value: &str, expected: &str) -> Result<T> {
     value.parse().map_err(|_| wrong(name, value, expected))
+}
+
+/// Returns the truth value in an option.
+fn is_true(name: &str, value: &str) -> Result<bool> {
+    match value {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(wrong(name, value, "true or false")),
+    }
+}
+
+fn wrong_variable(name: &str, value: &str) -> Error {
+    Error::invalid(format!("{name}: expected true or false, found `{value}`"))
 }
 
 fn wrong(name: &str, value: &str, expected: &str) -> Error {
@@ -310,6 +334,10 @@ mod tests {
         ]);
         let given = [("address", "127.0.0.1:2"), ("insecure", "false")];
         assert_eq!(debug(read(text, &given).unwrap()), debug(expected.unwrap()));
+        // Switching `insecure` off leaves the certificates of the file.
+        let error = read("certificates = 'nowhere'", &[("insecure", "false")]).unwrap_err();
+        assert!(error.to_string().contains("nowhere"), "{error}");
+        read("certificates = 'nowhere'", &[("insecure", "true")]).unwrap();
         // The certificates of the caller replace what the file permits.
         let error = read(text, &[("certificates", "nowhere")]).unwrap_err().to_string();
         assert!(error.contains("nowhere"), "{error}");

@@ -46,6 +46,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
         "kvstore-net",
         &[
             "faults",
+            "quiet",
             "accounts",
             "trace",
             "rules",

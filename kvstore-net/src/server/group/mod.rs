@@ -279,6 +279,11 @@ impl Group {
         (proto::Members { members }, state.members.num_dead())
     }
 
+    /// Returns the role of the member with a name, live or dead.
+    pub(crate) fn role_of(&self, name: &str) -> Option<Role> {
+        self.state().members.get(name).map(|member| member.role)
+    }
+
     /// Returns whether an incarnation is that of a live member.
     pub(crate) fn is_live(&self, incarnation: u64) -> bool {
         self.state().members.is_live(incarnation)

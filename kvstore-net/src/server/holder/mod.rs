@@ -135,6 +135,10 @@ impl Holder {
             verb => verb,
         };
         if !self.has_layouts.load(Ordering::Relaxed) {
+            if matches!(&verb, Verb::Remove(keys) if keys.only_present) {
+                let text = "remove: only a group of several servers has keys to remove if present";
+                return Err(Error::invalid(text));
+            }
             return self.contents.make(verb, payload);
         }
         match verb {
@@ -260,7 +264,10 @@ impl Holder {
         let mut by_key = fallible::hash_map(rollback.placements.len())?;
         for value in rollback.placements {
             let placement = value.placement.unwrap_or_default();
-            by_key.insert(Key::new(&value.key)?, Record { placement, is_visible: true });
+            by_key.insert(
+                Key::new(&value.key)?,
+                Record { placement, is_visible: true, stored_by: incarnation },
+            );
         }
         // A server may also have parts that belong to no key.
         if let Some(key) = by_key.keys().find(|key| !snapshot.contains(key)) {
@@ -309,6 +316,20 @@ impl Holder {
         let missing = pairs.filter(|(key, layout)| records.layout(key) != Some(*layout));
         let keys = fallible::gather(missing.map(|(key, _)| key))?;
         Ok(Answer::of(proto::Reply { keys, ..Default::default() }))
+    }
+
+    /// Removes from the list of a `remove` the keys that a worker must not remove: those that
+    /// another live member has stored.
+    pub(super) fn retain_removable(&self, keys: &mut proto::Keys, incarnation: u64) {
+        let records = self.records();
+        let is_removable = |key: &String| {
+            records.by_key.get(key.as_str()).is_some_and(|record| {
+                record.stored_by == incarnation || !self.group.is_live(record.stored_by)
+            })
+        };
+        let pairs = keys.keys.drain(..).zip(keys.layouts.drain(..));
+        let (kept, layouts) = pairs.filter(|(key, _)| is_removable(key)).unzip();
+        (keys.keys, keys.layouts) = (kept, layouts);
     }
 
     /// Removes keys. Returns the removed keys.
@@ -441,7 +462,8 @@ impl Holder {
                     records.unfinished.insert(key.clone(), incarnation);
                 }
                 let is_visible = !is_unfinished || was_visible.contains(&key);
-                records.by_key.insert(key.clone(), Record { placement, is_visible });
+                let record = Record { placement, is_visible, stored_by: incarnation };
+                records.by_key.insert(key.clone(), record);
             }
             let placement = records.by_key.get(&key).map(|record| record.placement.clone());
             reply.values.push(proto::Value { key: name, placement, ..Default::default() });

@@ -3,6 +3,7 @@
 use super::schedule::{SNAPSHOTS, Schedule};
 use super::simulate;
 use crate::faults::Fault;
+use crate::quiet::needs_quiet;
 use crate::simulation::checked::Checked;
 use crate::simulation::tests::{check, find};
 
@@ -31,6 +32,7 @@ fn snapshots_keep_their_promises_in_every_schedule() {
 
 #[test]
 fn a_seed_repeats_a_simulation_of_several_servers() {
+    let _quiet = needs_quiet();
     for seed in (0..30).chain((0..30).map(|seed| seed | SNAPSHOTS)) {
         assert_eq!(simulate(seed).to_string(), simulate(seed).to_string(), "seed {seed}");
     }

@@ -5,7 +5,7 @@
   (:require [kvstore.demo-net.model :as model]
             [kvstore.demo-net.processes :as processes]
             [kvstore.demo-net.results :as results]
-            [kvstore.demo-net.story :as story]
+            [kvstore.demo-net.timeline :as timeline]
             [kvstore.demo.screen :as screen]
             [org.apache.clojure-mxnet.kvstore :as kvstore]))
 
@@ -21,40 +21,41 @@
 (def ^:private epochs-between-tests 5)
 
 (defn- start
-  "Starts the process `process-name`, which reports to `story`."
-  [story process-name & arguments]
-  (let [pid (processes/start process-name arguments #(story/note-report story process-name %))]
-    (story/note story (str process-name " starts as process " pid))))
+  "Starts the process `process-name`, which reports to `timeline`."
+  [timeline process-name & arguments]
+  (let [on-report #(timeline/note-report timeline process-name %)
+        pid (processes/start process-name arguments on-report)]
+    (timeline/note timeline (str process-name " starts as process " pid))))
 
 (defn- measure
-  "Adds the progress of the training to `story`. Tests the network every few epochs."
-  [story kv]
+  "Adds the progress of the training to `timeline`. Tests the model every few epochs."
+  [timeline kv]
   (let [epoch (quot (kvstore/version kv :pushes) (model/num-batches))
-        {:keys [tested]} @story]
-    (story/note-progress story {:epoch epoch})
+        {:keys [tested]} @timeline]
+    (timeline/note-progress timeline {:epoch epoch})
     (when (or (nil? tested) (<= (+ tested epochs-between-tests) epoch))
       (let [accuracy (model/accuracy-in kv)]
-        (story/note-progress story {:accuracy accuracy :tested epoch})
+        (timeline/note-progress timeline {:accuracy accuracy :tested epoch})
         (println (format "  %6.2f s  epoch %d: accuracy %s"
-                         (story/now story) epoch (story/percent accuracy)))))))
+                         (timeline/now timeline) epoch (timeline/percent accuracy)))))))
 
 (defn- until
-  "Prints the progress of `story` until (ready? @story) is true. `kv` is the store of the
+  "Prints the progress of `timeline` until (ready? @timeline) is true. `kv` is the store of the
   coordinator, or nil before the servers run.
 
   Throws after a time limit, with `what` as the missing event, or if a process ends by itself."
-  [story kv what ready?]
-  (let [end (+ (story/now story) seconds-to-wait)]
+  [timeline kv what ready?]
+  (let [end (+ (timeline/now timeline) seconds-to-wait)]
     (loop []
       (processes/check)
-      (story/show-news story)
+      (timeline/show-new-events timeline)
       ;; When a worker has reported, the keys exist.
-      (when (some (:reports @story) first-workers)
-        (measure story kv))
-      (when-not (ready? @story)
-        (when (< end (story/now story))
+      (when (some (:reports @timeline) first-workers)
+        (measure timeline kv))
+      (when-not (ready? @timeline)
+        (when (< end (timeline/now timeline))
           (throw (ex-info (format "not within %d s: %s" seconds-to-wait what)
-                          (select-keys @story [:live :reports :epoch]))))
+                          (select-keys @timeline [:live :reports :epoch]))))
         (Thread/sleep 50)
         (recur)))))
 
@@ -66,26 +67,26 @@
 
 (defn- train
   "Trains with all workers on the servers with these `addresses`, until the workers have left."
-  [story kv addresses]
-  (let [start-worker #(apply start story % "worker" % addresses)
+  [timeline kv addresses]
+  (let [start-worker #(apply start timeline % "worker" % addresses)
         until-divided (fn [n]
-                        (until story kv (str n " workers share the batches") #(divided? n %))
-                        (story/note story (format "%d workers share the batches" n)))
+                        (until timeline kv (str n " workers share the batches") #(divided? n %))
+                        (timeline/note timeline (format "%d workers share the batches" n)))
         train-for (fn [num-epochs]
-                    (let [last-epoch (+ num-epochs (:epoch @story))]
-                      (until story kv (str "epoch " last-epoch) #(<= last-epoch (:epoch %)))))]
+                    (let [last-epoch (+ num-epochs (:epoch @timeline))]
+                      (until timeline kv (str "epoch " last-epoch) #(<= last-epoch (:epoch %)))))]
     (run! start-worker first-workers)
     (until-divided 3)
     (train-for 15)
-    (story/note-kill story killed-worker)
+    (timeline/note-kill timeline killed-worker)
     (processes/kill killed-worker)
     (until-divided 2)
     (train-for 5)
     (start-worker late-worker)
     (until-divided 3)
     (train-for 15)
-    (processes/stop (keys (:live @story)))
-    (until story kv "all workers have left" #(empty? (:live %)))))
+    (processes/stop (keys (:live @timeline)))
+    (until timeline kv "all workers have left" #(empty? (:live %)))))
 
 (defn run
   "Starts the servers and trains with three workers. Kills one of them, starts a fourth, and prints
@@ -93,15 +94,15 @@
 
   Throws if a result is wrong, or if an event does not happen in time."
   []
-  (let [story (story/begin)
-        addresses #(keep (comp :address (:reports @story)) servers)]
+  (let [timeline (timeline/begin)
+        addresses #(keep (comp :address (:reports @timeline)) servers)]
     (screen/heading "Two servers and three workers, each in its own process, learn to read digits")
-    (run! #(start story % "server") servers)
-    (until story nil "the servers run" (fn [_] (= (count servers) (count (addresses)))))
+    (run! #(start timeline % "server") servers)
+    (until timeline nil "the servers run" (fn [_] (= (count servers) (count (addresses)))))
     (doseq [[server address] (map vector servers (addresses))]
-      (story/note story (str server " listens on " address)))
+      (timeline/note timeline (str server " listens on " address)))
     (with-open [kv (model/connect (addresses) {:name "coordinator" :reader true})]
-      (kvstore/on-member kv #(story/note-members story %))
-      (train story kv (addresses))
-      (results/show story kv))
+      (kvstore/on-member kv #(timeline/note-members timeline %))
+      (train timeline kv (addresses))
+      (results/show timeline kv))
     (processes/stop servers)))

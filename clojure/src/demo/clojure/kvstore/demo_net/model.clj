@@ -7,7 +7,7 @@
     batches num-batches batch-size  the digits for training
     accuracy-in num-tested          a test with other digits
 
-  The keys are the parameters of the network, and two columns with a row for each worker, at its
+  The keys are the parameters of the model, and two columns with a row for each worker, at its
   rank: :pushes, the number of its pushes, and :staleness, the sum of their staleness."
   (:require [kvstore.demo.digits :as digits]
             [kvstore.demo.network :as network]
@@ -63,7 +63,7 @@
   (count (second @learned-and-tested)))
 
 (defn accuracy-in
-  "Returns the share of test digits that the network with the weights in `kv` reads correctly."
+  "Returns the share of test digits that the model with the weights in `kv` reads correctly."
   [kv]
   (let [arrays (kvstore/pull kv weights)]
     (try

@@ -23,7 +23,7 @@
 
 (set! *warn-on-reflection* true)
 
-;; A process that was stopped and still runs after this time ends itself.
+;; A stopped process exits by itself after this many seconds.
 (def ^:private seconds-to-stop 10)
 
 ;; All processes that were started, by name: the :process, the :reader of its reports, and whether

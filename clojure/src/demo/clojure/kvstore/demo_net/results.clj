@@ -3,14 +3,14 @@
 
     show   prints them, and fails if they are wrong"
   (:require [kvstore.demo-net.model :as model]
-            [kvstore.demo-net.story :as story]
+            [kvstore.demo-net.timeline :as timeline]
             [kvstore.demo.screen :as screen]
             [org.apache.clojure-mxnet.kvstore :as kvstore]
             [org.apache.clojure-mxnet.ndarray :as ndarray]))
 
 (set! *warn-on-reflection* true)
 
-(def ^:private least-accuracy 0.95)
+(def ^:private min-accuracy 0.95)
 
 (defn- counts
   "Returns the column under the key `k` of `kv` as a vector of integers, one per rank."
@@ -19,12 +19,12 @@
     (ndarray/->int-vec column)))
 
 (defn- workers
-  "Returns what each worker did, in the order of the ranks: its numbers in `story`, and the numbers
-  of :pushes and their mean :staleness that the servers have counted."
-  [story kv]
+  "Returns what each worker did, in the order of the ranks: its numbers in `timeline`, and the
+  numbers of :pushes and their mean :staleness that the servers have counted."
+  [timeline kv]
   (let [pushes (counts kv :pushes)
         staleness (counts kv :staleness)
-        {:keys [workers reports]} @story]
+        {:keys [workers reports]} @timeline]
     (for [[member {:keys [rank] :as worker}] (sort-by (comp :rank val) workers)
           :let [num-pushes (pushes rank)]]
       (merge worker
@@ -60,21 +60,21 @@
          "one of four workers was killed" {:workers workers}))
 
 (defn show
-  "Prints the events of `story`, what each worker did, and the accuracy of the values in `kv`.
+  "Prints the events of `timeline`, what each worker did, and the accuracy of the values in `kv`.
 
   Throws if the accuracy is too low, or if a push is missing or counts twice."
-  [story kv]
-  (let [workers (workers story kv)
+  [timeline kv]
+  (let [workers (workers timeline kv)
         total (kvstore/version kv :pushes)
         accuracy (model/accuracy-in kv)]
     (screen/heading "What happened")
-    (story/show-table story)
+    (timeline/show-table timeline)
     (screen/heading "What each worker did, as the servers have counted it")
     (show-workers workers)
     (check-workers workers total)
     (println)
     (screen/facts {"pushes" (format "%d, each counted once" total)
                    "accuracy" (format "%s of %d digits that no worker saw"
-                                      (story/percent accuracy) (model/num-tested))})
-    (check (<= least-accuracy accuracy) (str "an accuracy of at least " least-accuracy)
+                                      (timeline/percent accuracy) (model/num-tested))})
+    (check (<= min-accuracy accuracy) (str "an accuracy of at least " min-accuracy)
            {:accuracy accuracy})))

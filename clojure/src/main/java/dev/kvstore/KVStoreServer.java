@@ -28,9 +28,9 @@ import java.util.function.LongFunction;
  * <p>A server runs until {@link #close}, even if the program does not refer to it. It does not keep
  * the JVM alive.
  *
- * <p>An address that other machines can reach needs {@linkplain ServerOptions#certificates
- * certificates} or {@link ServerOptions#insecure}. Without certificates, connections are neither
- * authenticated nor encrypted.
+ * <p>If other machines can reach the address, the server and its members need {@linkplain
+ * ServerOptions#certificates certificates}, or both set {@link ServerOptions#insecure}. Without
+ * certificates, connections are neither authenticated nor encrypted.
  */
 public final class KVStoreServer implements NativeResource {
     /** The running servers. They stay reachable, because other processes use them. */
@@ -63,8 +63,8 @@ public final class KVStoreServer implements NativeResource {
      * @return the server, which accepts members
      * @throws KVStoreException with {@code BACKEND} if the address cannot be used, for example
      *     because another program listens on it
-     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an option is not valid, or if other
-     *     machines can reach the address and the options permit no such connections
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if an option is not valid, or if the
+     *     address is not loopback and has neither certificates nor {@code insecure}
      */
     public static KVStoreServer start(ServerOptions options) {
         OptionMap settings = requireNonNull(options, "options").options();
@@ -91,7 +91,8 @@ public final class KVStoreServer implements NativeResource {
      * after all workers have joined and left.
      *
      * @param environment the environment variables, for example {@link System#getenv()}; of these,
-     *     only those of the launcher take effect, whose names begin with {@code DMLC_}
+     *     only those whose names begin with {@code DMLC_} take effect; {@code KVSTORE_} variables
+     *     come from this process
      * @param options the settings; the server chooses its address itself
      * @param prepare gets the server before workers find it, for example to set an updater; not
      *     called for a scheduler
@@ -176,9 +177,9 @@ public final class KVStoreServer implements NativeResource {
     }
 
     /**
-     * Completes the calls that run, and closes all connections and the store. Waits up to a minute
-     * for calls. Closing a closed server does nothing. An updater or a handler of this server must
-     * not call this method, because it would wait for itself.
+     * Rejects new calls that change the store, completes running calls for at most a minute, and
+     * closes all connections and the store. Closing a closed server does nothing. An updater or a
+     * handler of this server must not call this method, because it would wait for itself.
      *
      * @throws KVStoreException if a checkpoint of {@link #store} failed and the program has not
      *     seen the failure

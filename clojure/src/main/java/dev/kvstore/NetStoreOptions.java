@@ -113,10 +113,10 @@ public final class NetStoreOptions {
 
     /**
      * Sets the certificate of this member and encrypts its connections. Servers with certificates
-     * accept no others. The role in the certificate limits what this member may do, see
-     * {@link ServerOptions#certificates}.
+     * require one from every member. The role in the certificate limits what this member may do,
+     * see {@link ServerOptions#certificates}.
      *
-     * <p>If this method or {@link #insecure} is called, neither of both options is read from the
+     * <p>If this method or {@link #insecure} with true is called, neither option is read from the
      * environment.
      *
      * @param folder a folder with {@code ca.pem}, {@code cert.pem} and {@code key.pem}; by default
@@ -128,8 +128,8 @@ public final class NetStoreOptions {
     }
 
     /**
-     * Sets whether this member connects to other machines without certificates. Machines between
-     * this one and the servers can then read and change everything.
+     * Sets whether this member permits other machines without certificates. Machines between this
+     * one and the servers can then read and change everything.
      *
      * @param isInsecure true to permit it; by default the value of the environment variable
      *     {@code KVSTORE_INSECURE}, or false

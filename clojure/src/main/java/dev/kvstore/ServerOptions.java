@@ -67,8 +67,8 @@ public final class ServerOptions {
     }
 
     /**
-     * Sets a configuration file, in the format TOML. It has other options by name, such as
-     * {@code peer_bytes = 1000000000}. They apply unless a method of these options sets them.
+     * Sets a configuration file, a TOML file with other options by name, such as
+     * {@code peer_bytes = 1000000000}. Options that are set here override it.
      *
      * @param file the file
      * @return new options
@@ -86,13 +86,13 @@ public final class ServerOptions {
      *   <li>{@code reader}: read values, snapshots and settings
      *   <li>{@code worker} and {@code server}: also change values and settings, wait at barriers,
      *       write checkpoints
-     *   <li>{@code admin}: also remove keys, roll back and send commands
+     *   <li>{@code admin}: also remove keys, roll back, restore and send commands
      * </ul>
      *
-     * <p>An address that other machines can reach needs certificates or {@link #insecure}. The
-     * command {@code kvstore certs} makes a folder for each role.
+     * <p>If other machines can reach the address, the server and its members need certificates, or
+     * both set {@link #insecure}. The command {@code kvstore certs} makes a folder for each role.
      *
-     * <p>If this method or {@link #insecure} is called, neither of both options is read from the
+     * <p>If this method or {@link #insecure} with true is called, neither option is read from the
      * environment or the file of {@link #config}.
      *
      * @param folder a folder with {@code ca.pem}, {@code cert.pem} and {@code key.pem}; by default
@@ -104,8 +104,8 @@ public final class ServerOptions {
     }
 
     /**
-     * Sets whether other machines may connect without certificates. Any program that reaches the
-     * address can then read and change everything.
+     * Sets whether the server permits other machines without certificates. Any program that
+     * reaches the address can then read and change everything.
      *
      * @param isInsecure true to permit it; by default the value of the environment variable
      *     {@code KVSTORE_INSECURE}, or false
@@ -129,7 +129,7 @@ public final class ServerOptions {
      * Sets the most bytes of requests and replies that calls from one machine may hold at the same
      * time. A call that needs more fails.
      *
-     * @param most the number of bytes, by default half of the memory limit
+     * @param most the number of bytes, by default half the memory limit, at least 64 MiB
      * @return new options
      */
     public ServerOptions peerBytes(long most) {

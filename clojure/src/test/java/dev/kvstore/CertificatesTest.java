@@ -105,8 +105,7 @@ class CertificatesTest {
     }
 
     @Test
-    void aConfigurationFileHasTheOptionsThatAreNotSet(@TempDir Path temporary)
-            throws IOException {
+    void explicitOptionsOverrideTheFile(@TempDir Path temporary) throws IOException {
         Path file = temporary.resolve("server.toml");
         Files.writeString(file, "address = '127.0.0.1:0'\nstore = 'device'\nkeys = 1\n");
         ServerOptions options = ServerOptions.defaults().config(file);

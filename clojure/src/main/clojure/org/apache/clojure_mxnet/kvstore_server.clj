@@ -14,8 +14,8 @@
         (kvstore/init kv \"w\" (ndarray/zeros [2]))
         (ndarray/->vec (kvstore/pull (store server) \"w\"))) ;=> [0.0 0.0]
 
-  An address that other machines can reach needs the option :certificates or :insecure. Without
-  certificates, connections are neither authenticated nor encrypted."
+  If other machines can reach the address, the server and its members need the option :certificates,
+  or both set :insecure. Without certificates, connections are neither authenticated nor encrypted."
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.kvstore.settings :as settings]
             [dev.kvstore.impl.launch :as launch]
@@ -94,9 +94,10 @@
                                      (handle [_ head body] (f head body))))))
 
 (defn stop
-  "Rejects further calls of `server`, waits up to a minute for running ones, closes the connections
-  and the store, and returns nil. `with-open` does so, too. Does nothing for a stopped server. An
-  updater or command function of `server` must not call it: it would wait for itself.
+  "Rejects new calls that change the store of `server`, completes running calls for at most a
+  minute, closes the connections and the store, and returns nil. `with-open` does so, too. Does
+  nothing for a stopped server. An updater or command function of `server` must not call it: it
+  would wait for itself.
 
   Throws the failure of a checkpoint of its `store` if no call has reported it yet.
 
@@ -132,17 +133,18 @@
   does not keep the JVM alive:
 
     :address           \"HOST:PORT\"; port 0 selects a free one; \"127.0.0.1:9191\" by default
-    :config            a TOML file with other options by name, such as peer_bytes, for those that
-                       are not in the map
+    :config            a TOML file with other options by name, such as peer_bytes; options given
+                       here override it
     :store             the type of the store with the values: \"local\" (the default) or \"device\"
     :checkpoints       the folder for `checkpoint-on-servers`; without one, the server writes no
                        files
     :lease             how many seconds a silent member stays live, 10 by default
     :certificates      a folder with ca.pem, cert.pem and key.pem; KVSTORE_CERTIFICATES by default
-    :insecure          whether other machines may connect without certificates; false by default,
-                       or the value of KVSTORE_INSECURE
+    :insecure          whether to permit other machines without certificates; false by default, or
+                       the value of KVSTORE_INSECURE
     :peer-connections  the most connections from one machine, 256 by default
-    :peer-bytes        the most bytes in calls from one machine; half of the memory limit by default
+    :peer-bytes        the most bytes in calls from one machine; half the memory limit, at least
+                       64 MiB, by default
     :keys              the most keys, 4 million by default
     :metrics           \"HOST:PORT\" for /metrics and /healthz over HTTP; none by default
     :status-page       whether :metrics also has a page with members and keys; false by default
@@ -151,9 +153,9 @@
 
   With certificates, members need a certificate of the same authority. The organizational unit of
   its subject is their role: \"reader\" may read; \"worker\" and \"server\" may also change values
-  and settings; \"admin\" may also remove keys, roll back and send commands. `kvstore certs` makes a
-  folder for each role. If :certificates or :insecure is in the map, neither is read from the
-  environment or the file.
+  and settings; \"admin\" may also remove keys, roll back, restore and send commands. `kvstore
+  certs` makes a folder for each role. If :certificates or a true :insecure is in the map, neither
+  option is read from the environment or the file.
 
   Without a map, serves the job of MXNet's launcher as its server or scheduler. The variables of
   the job are those of `init`, otherwise those of this process. Returns nil after all workers have
@@ -161,8 +163,8 @@
   `die-if-others-go-out-timeout` has no effect.
 
   Throws code `:backend` if the address cannot be used, code `:invalid-argument` if an option is not
-  valid, other machines can reach the address without permission, or this process is a worker or
-  belongs to no job, and code `:timeout` if not all processes join in time. Throws
+  valid, the address is not loopback and has neither :certificates nor :insecure, or this process is
+  a worker or belongs to no job, and code `:timeout` if not all processes join in time. Throws
   \"Invalid setting\" unless `die-if-others-go-out-timeout` is an integer or a map.
 
       (with-open [server (start {:address \"127.0.0.1:0\"

@@ -1,12 +1,12 @@
-(ns kvstore.demo-net.story
+(ns kvstore.demo-net.timeline
   "A record of what happens during the demo, in an atom. Any thread may add to it; the main thread
   prints it.
 
-    begin                      returns an empty story
+    begin                      returns an empty timeline
     now                        the time since then
     note note-kill             add an event
     note-members note-report note-progress  add what servers, processes and measurements show
-    show-news show-table       print new events, or all events
+    show-new-events show-table  print new events, or all events
     percent                    a share as text
 
   Its fields:
@@ -24,7 +24,7 @@
 (set! *warn-on-reflection* true)
 
 (defn begin
-  "Returns an empty story that begins now."
+  "Returns an empty timeline that begins now."
   []
   (atom {:began (System/nanoTime)
          :events []
@@ -39,9 +39,9 @@
   (/ (- (System/nanoTime) (long began)) 1e9))
 
 (defn now
-  "Returns the number of seconds since `story` began."
-  [story]
-  (seconds @story))
+  "Returns the number of seconds since `timeline` began."
+  [timeline]
+  (seconds @timeline))
 
 (defn percent
   "Returns the text for `share`, a number or nil."
@@ -58,14 +58,14 @@
            :accuracy accuracy}))
 
 (defn note
-  "Adds the event `text` to `story`."
-  [story text]
-  (swap! story with-event text))
+  "Adds the event `text` to `timeline`."
+  [timeline text]
+  (swap! timeline with-event text))
 
 (defn note-kill
-  "Adds to `story` that `member` is killed now."
-  [story member]
-  (swap! story #(-> %
+  "Adds to `timeline` that `member` is killed now."
+  [timeline member]
+  (swap! timeline #(-> %
                     (with-event (str member " is killed with SIGKILL"))
                     (assoc-in [:workers member :killed] (seconds %)))))
 
@@ -88,11 +88,11 @@
                       (str member " leaves"))))))
 
 (defn note-members
-  "Compares `members`, the live members, with those in `story`. Adds an event for each worker that
-  has joined or gone."
-  [story members]
+  "Compares `members`, the live members, with those in `timeline`. Adds an event for each worker
+  that has joined or gone."
+  [timeline members]
   (let [found (into {} (map (juxt :name :rank)) (remove :reader members))]
-    (swap! story
+    (swap! timeline
            (fn [{:keys [live] :as record}]
              (let [joined (sort-by val (remove #(contains? live (key %)) found))
                    gone (remove #(contains? found %) (keys live))]
@@ -101,27 +101,27 @@
                  (reduce with-gone record gone)))))))
 
 (defn note-report
-  "Adds the `report` of the process `process-name` to `story`."
-  [story process-name report]
-  (swap! story assoc-in [:reports process-name] report))
+  "Adds the `report` of the process `process-name` to `timeline`."
+  [timeline process-name report]
+  (swap! timeline assoc-in [:reports process-name] report))
 
 (defn note-progress
-  "Adds the map `progress` of :epoch, :accuracy or :tested to `story`."
-  [story progress]
-  (swap! story merge progress))
+  "Adds the map `progress` of :epoch, :accuracy or :tested to `timeline`."
+  [timeline progress]
+  (swap! timeline merge progress))
 
-(defn show-news
-  "Prints the events of `story` that have not been printed yet."
-  [story]
-  (let [{:keys [events num-shown]} @story]
+(defn show-new-events
+  "Prints the events of `timeline` that have not been printed yet."
+  [timeline]
+  (let [{:keys [events num-shown]} @timeline]
     (doseq [{:keys [at text]} (drop num-shown events)]
       (println (format "  %6.2f s  %s" at text)))
     (flush)
-    (note-progress story {:num-shown (count events)})))
+    (note-progress timeline {:num-shown (count events)})))
 
 (defn show-table
-  "Prints a table of all events of `story`."
-  [story]
+  "Prints a table of all events of `timeline`."
+  [timeline]
   (screen/table ["time" "workers" "epoch" "last test" "event"]
-                (for [{:keys [at text workers epoch accuracy]} (:events @story)]
+                (for [{:keys [at text workers epoch accuracy]} (:events @timeline)]
                   [(format "%6.2f s" at) workers (or epoch "") (percent accuracy) text])))
