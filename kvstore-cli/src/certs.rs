@@ -13,6 +13,7 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 
 use crate::get;
+use crate::serve::report;
 
 /// The roles, each with its folder.
 const ROLES: [&str; 4] = ["server", "worker", "reader", "admin"];
@@ -31,7 +32,14 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         return Err(Error::invalid("--hosts: expected names and addresses, found none"));
     }
     let folder = PathBuf::from(get(arguments, "folder"));
+    if folder.as_os_str().is_empty() {
+        return Err(Error::invalid("--folder: expected a path, found an empty string"));
+    }
     create_folder(&folder)?;
+    // Two runs at the same time would mix two authorities.
+    let lock = folder.join(".lock");
+    let locked = fs::File::create(&lock).map_err(|source| io("create", &lock, source))?;
+    locked.lock().map_err(|source| io("lock", &lock, source))?;
     let (certificate, key) = (folder.join("ca.pem"), folder.join("ca-key.pem"));
     let is_new = !key.exists();
     if is_new && certificate.exists() {
@@ -54,11 +62,11 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         issue_all(&issuer, &pem, (&folder, &hosts, days))?;
     }
     let authority = if is_new { "a new authority" } else { "the existing authority" };
-    println!("{}: {authority} (keep ca-key.pem secret)", folder.display());
+    report(&format!("{}: {authority} (keep ca-key.pem secret)", folder.display()));
     for role in ROLES {
-        println!("{}: role {role}, valid for {days} days", folder.join(role).display());
+        report(&format!("{}: role {role}, valid for {days} days", folder.join(role).display()));
     }
-    println!("the server certificate is valid for: {}", hosts.join(", "));
+    report(&format!("the server certificate is valid for: {}", hosts.join(", ")));
     Ok(())
 }
 
@@ -119,6 +127,8 @@ fn params(name: &str, role: Option<&str>, days: i64) -> CertificateParams {
         subject.push(DnType::OrganizationalUnitName, role);
     }
     params.distinguished_name = subject;
+    // Strict clients require it.
+    params.use_authority_key_identifier_extension = role.is_some();
     let now = OffsetDateTime::now_utc();
     params.not_before = now - EARLIER;
     params.not_after = now + Duration::days(days);

@@ -44,6 +44,6 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
 
 /// Prints a line. If that fails, because the reader has gone or the disk is full, the server
 /// continues.
-fn report(line: &str) {
+pub(crate) fn report(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -15,6 +15,9 @@ use tonic::Status;
 /// The most connections of a peer by default.
 const CONNECTIONS: usize = 256;
 
+/// The most members of a peer. Each has a list of all members.
+const MOST_MEMBERS: usize = 512;
+
 /// The least number of bytes of calls of a peer by default, so that streams and short calls have
 /// room also if the memory limit is low.
 const LEAST_BYTES: usize = 64 << 20;
@@ -25,6 +28,9 @@ const RESERVED_FILES: usize = 128;
 /// The most keys of a server by default. Each has about half a kilobyte that the memory limit does
 /// not include.
 const KEYS: usize = 4_000_000;
+
+/// The bytes that an open stream counts, for its tasks and buffers.
+pub(crate) const STREAM: usize = 16 << 10;
 
 /// What one peer may hold of a server, and how many keys the server may have.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +96,7 @@ impl Accounts {
             Arc::new(Account {
                 peer,
                 num_connections: AtomicUsize::new(0),
+                num_members: AtomicUsize::new(0),
                 num_bytes: AtomicUsize::new(0),
                 most_bytes: self.most_bytes,
             })
@@ -151,6 +158,7 @@ impl Drop for ConnectionCount {
 pub(crate) struct Account {
     peer: IpAddr,
     num_connections: AtomicUsize,
+    num_members: AtomicUsize,
     num_bytes: AtomicUsize,
     most_bytes: usize,
 }
@@ -168,6 +176,20 @@ impl Account {
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn num_bytes(&self) -> usize {
         self.num_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a member until the returned value is dropped.
+    ///
+    /// # Errors
+    /// - [`Code::ResourceExhausted`](tonic::Code::ResourceExhausted) if the peer has too many.
+    pub(crate) fn count_member(self: &Arc<Self>) -> Result<MemberCount, Status> {
+        let add = |count: usize| (count < MOST_MEMBERS).then_some(count + 1);
+        let added = self.num_members.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        added.map_err(|count| {
+            let peer = self.peer;
+            Status::resource_exhausted(format!("peer {peer} has {count} members, the most"))
+        })?;
+        Ok(MemberCount(Arc::clone(self)))
     }
 
     /// Counts the bytes of a reply as [`Account::charge`] does. A reply above the limit has room if
@@ -201,6 +223,16 @@ impl Account {
             ))
         })?;
         Ok(Charge { account: Arc::clone(self), num_bytes })
+    }
+}
+
+/// A member that counts until this is dropped.
+#[derive(Debug)]
+pub(crate) struct MemberCount(Arc<Account>);
+
+impl Drop for MemberCount {
+    fn drop(&mut self) {
+        self.0.num_members.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -124,9 +124,10 @@ def test_the_environment_has_the_certificates_of_servers_and_members(monkeypatch
             kv.remove("w")
     monkeypatch.setenv("KVSTORE_CERTIFICATES", str(tmp_path))
     invalid(lambda: KVStoreServer("127.0.0.1:0"), str(tmp_path))
-    # An option replaces both variables.
-    with KVStoreServer("127.0.0.1:0", insecure=False) as server:
-        mx.kv.create("dist_async", servers=server.address, timeout=SECONDS, insecure=False)
+    # Switching `insecure` off leaves the certificates of the variable, switching it on does not.
+    invalid(lambda: KVStoreServer("127.0.0.1:0", insecure=False), str(tmp_path))
+    with KVStoreServer("127.0.0.1:0", insecure=True) as server:
+        mx.kv.create("dist_async", servers=server.address, timeout=SECONDS, insecure=True)
     monkeypatch.setenv("KVSTORE_INSECURE", "1")
     text = "KVSTORE_CERTIFICATES and KVSTORE_INSECURE: expected one of them, found both"
     invalid(lambda: KVStoreServer("127.0.0.1:0"), text)
@@ -150,7 +151,7 @@ def test_a_configuration_file_has_the_options_that_are_not_arguments(tmp_path):
         worker = connect(server, "worker")
         worker.init("a", mx.nd.zeros(2))
         invalid(lambda: worker.init("b", mx.nd.zeros(2)), "the server has 1 of at most 1 keys")
-    with KVStoreServer(config=str(file), store="local", insecure=False, keys=2) as server:
+    with KVStoreServer(config=str(file), store="local", insecure=True, keys=2) as server:
         assert server.store.type == "local"
         kv = mx.kv.create("dist_async", servers=server.address, timeout=SECONDS)
         kv.init(["a", "b"], [mx.nd.zeros(2)] * 2)

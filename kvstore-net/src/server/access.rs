@@ -8,7 +8,7 @@ use tonic::codegen::http::Extensions;
 use tonic::transport::server::TlsConnectInfo;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::accounts::{Account, Charge};
+use crate::accounts::{Account, Charge, MemberCount};
 use crate::proto::request::Verb;
 use crate::rules::Role;
 
@@ -77,6 +77,14 @@ impl Access {
             Arc::clone(&peer.account)
         });
         Self { account, ..*self }
+    }
+
+    /// Counts a member until the returned value is dropped.
+    ///
+    /// # Errors
+    /// - The errors of [`Account::count_member`].
+    pub(crate) fn count_member(&self) -> Result<Option<MemberCount>, Status> {
+        self.account.as_ref().map(Account::count_member).transpose()
     }
 
     /// Counts the bytes of a reply until the returned value is dropped.

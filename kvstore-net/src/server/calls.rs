@@ -16,9 +16,9 @@ use tracing::{Instrument, Span, field};
 
 use super::access::Permission;
 use super::group::{Caller, MOST_CALLS, Running};
-use super::service::{MOST_NAME_BYTES, STREAM, Service, WAIT};
+use super::service::{MOST_NAME_BYTES, Service, WAIT};
 use super::verbs::{self, Answer, FollowingPull, Payload};
-use crate::accounts::Charge;
+use crate::accounts::{Charge, STREAM};
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::Role;

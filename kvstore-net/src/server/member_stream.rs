@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::service::Service;
+use crate::accounts::MemberCount;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::Joined;
 
@@ -15,6 +16,8 @@ pub(super) struct MemberStream {
     pub(super) name: String,
     pub(super) joined: Joined,
     pub(super) sender: mpsc::Sender<Result<proto::ServerMessage, Status>>,
+    /// Counts the member towards the limit of its peer.
+    pub(super) _count: Option<MemberCount>,
 }
 
 impl MemberStream {
@@ -23,15 +26,19 @@ impl MemberStream {
         let group = Arc::clone(&self.service.group);
         let mut end = self.service.end.clone();
         let mut known = None;
+        let most = self.sender.max_capacity();
         loop {
             let changed = group.members_changed();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            let (members, _) = group.members();
-            if known.as_ref() != Some(&members) {
-                match self.send(server_message::Content::Members(members.clone())) {
-                    Sent::Yes => known = Some(members),
-                    // The member does not read. The list is sent after its next message.
+            // At most one list waits for each member, because each has all names.
+            let is_read = self.sender.capacity() == most;
+            let newer = group.members_since(known);
+            let waits = newer.is_some() && !is_read;
+            if let Some((number, members)) = newer.filter(|_| is_read) {
+                match self.send(server_message::Content::Members(members)) {
+                    Sent::Yes => known = Some(number),
+                    // The list is sent after the next message of the member.
                     Sent::Full => {}
                     Sent::Lost => break,
                 }
@@ -59,6 +66,7 @@ impl MemberStream {
                     Ok(None) | Err(_) => break,
                 },
                 () = changed => {}
+                () = async { drop(self.sender.reserve_many(most).await) }, if waits => {}
             }
         }
         group.lose(&self.name, self.joined.connection);

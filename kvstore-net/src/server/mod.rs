@@ -78,6 +78,13 @@ const MOST_STREAMS: u32 = 1 << 16;
 const DRAIN: Duration = Duration::from_secs(60);
 const CLOSE: Duration = Duration::from_secs(5);
 
+/// The tasks of a server: that for members, and that of the HTTP endpoint.
+#[derive(Debug)]
+struct Serving {
+    members: JoinHandle<()>,
+    endpoint: Option<JoinHandle<()>>,
+}
+
 /// A server. It runs in background threads until it is dropped or [`Server::shut_down`] is called.
 ///
 /// ```
@@ -102,7 +109,7 @@ pub struct Server {
     commands: Commands,
     health: HealthReporter,
     end: watch::Sender<bool>,
-    serving: Mutex<Option<JoinHandle<()>>>,
+    serving: Mutex<Option<Serving>>,
     /// The process that has the threads of the server.
     process: Origin,
 }
@@ -153,14 +160,14 @@ impl Server {
         let health = service.health.clone();
         let methods = Methods::new(service.with_commands(commands.clone()))?;
         let accounts = Accounts::new(&options.limits, backends);
-        if let Some(endpoint) = endpoint {
+        let endpoint = endpoint.map(|endpoint| {
             let reports = methods.service().reports(Arc::clone(&accounts));
-            runtime.spawn(endpoint.serve(reports, ending.clone()));
-        }
+            runtime.spawn(endpoint.serve(reports, ending.clone()))
+        });
         let incoming = Connections::new(listener, accounts);
-        let serving = runtime.spawn(serve(builder, methods, incoming, ending));
+        let members = runtime.spawn(serve(builder, methods, incoming, ending));
         tracing::info!(%address, "serving");
-        let serving = Mutex::new(Some(serving));
+        let serving = Mutex::new(Some(Serving { members, endpoint }));
         let process = Origin::current();
         let security = options.security.clone();
         Ok(Self {
@@ -242,8 +249,11 @@ impl Server {
             group.drain(tokio::time::Instant::now() + DRAIN).await;
             let _ = end.send(true);
             // A stopped member does not close its connection.
-            if tokio::time::timeout(CLOSE, &mut serving).await.is_err() {
-                serving.abort();
+            if tokio::time::timeout(CLOSE, &mut serving.members).await.is_err() {
+                serving.members.abort();
+            }
+            if let Some(endpoint) = serving.endpoint {
+                let _ = tokio::time::timeout(CLOSE, endpoint).await;
             }
         };
         let ended = runtime::parallel().and_then(|runtime| runtime::wait(&runtime, drained));

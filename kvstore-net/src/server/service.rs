@@ -27,7 +27,7 @@ use super::metrics::Metrics;
 use super::replies::Replies;
 use super::report::Reports;
 use super::standard::Standard;
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, STREAM};
 use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::{Joined, Role};
@@ -35,9 +35,6 @@ use crate::wire::{CALL, Incoming, Outgoing, compression_of};
 
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
-
-/// The bytes that an open stream counts, for its tasks and buffers.
-pub(super) const STREAM: usize = 16 << 10;
 
 /// How long a call waits if it does not say how long.
 pub(super) const WAIT: Duration = Duration::from_secs(3600);
@@ -198,6 +195,7 @@ impl proto::store_server::Store for Service {
         // The memory of members is limited by their number, so that the calls of a process never
         // keep it from being a member.
         access.permission.check_read()?;
+        let count = access.count_member()?;
         let mut messages = request.into_inner();
         let first = timeout_at(Instant::now() + FIRST_MESSAGE, messages.message()).await;
         let late = |_| Status::deadline_exceeded("the first message did not arrive in time");
@@ -216,7 +214,8 @@ impl proto::store_server::Store for Service {
             barrier_round,
             compression: Some(compression_of(*self.holder.contents().compression())),
         };
-        let stream = MemberStream { service: self.clone(), name: join.name, joined, sender };
+        let stream =
+            MemberStream { service: self.clone(), name: join.name, joined, sender, _count: count };
         // The channel is empty, so there is room.
         let _ = stream.send(server_message::Content::Joined(reply));
         tokio::spawn(stream.run(messages));

@@ -16,8 +16,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use tower::util::BoxCloneService;
 
 use super::access::Access;
-use super::service::STREAM;
-use crate::accounts::Charge;
+use crate::accounts::{Charge, STREAM};
 
 /// The most bytes of a request.
 const MOST_MESSAGE: usize = 4096;

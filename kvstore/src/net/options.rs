@@ -2,6 +2,7 @@
 //! server.
 
 use std::fs;
+use std::io::Read;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
@@ -53,6 +54,9 @@ const INSECURE: &str = "insecure";
 
 /// The address that a server listens on if none is given.
 const ADDRESS: &str = "127.0.0.1:9191";
+
+/// The most bytes of a configuration file.
+const MOST_CONFIG_BYTES: u64 = 1 << 20;
 
 /// What a count must be.
 const WHOLE: &str = "a whole number above 0";
@@ -220,8 +224,13 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
 #[expect(clippy::disallowed_methods, reason = "a configuration file is short")]
 fn read_config(file: &str) -> Result<Vec<(String, String)>> {
     let failed = |source| Error::Io { path: file.into(), operation: "read".to_owned(), source };
-    let text = fs::read_to_string(file).map_err(failed)?;
     let in_file = |text: &str| Error::invalid(format!("configuration file `{file}`: {text}"));
+    let mut text = String::new();
+    let opened = fs::File::open(file).map_err(failed)?;
+    opened.take(MOST_CONFIG_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > MOST_CONFIG_BYTES {
+        return Err(in_file(&format!("expected at most {MOST_CONFIG_BYTES} bytes")));
+    }
     let table: Table =
         text.parse().map_err(|error: toml::de::Error| in_file(&error.to_string()))?;
     let option = |(name, value): (String, toml::Value)| {

@@ -279,6 +279,12 @@ impl Group {
         (proto::Members { members }, state.members.num_dead())
     }
 
+    /// Returns the live members and the number of their changes, unless that number is `known`.
+    pub(crate) fn members_since(&self, known: Option<u64>) -> Option<(u64, proto::Members)> {
+        let num_changes = self.state().members.num_changes();
+        (known != Some(num_changes)).then(|| (num_changes, self.members().0))
+    }
+
     /// Returns the role of the member with a name, live or dead.
     pub(crate) fn role_of(&self, name: &str) -> Option<Role> {
         self.state().members.get(name).map(|member| member.role)
