@@ -2,8 +2,8 @@
 .PHONY: help setup test-setup native demo demo-dist demo-net demo-python test suites test-rust \
 	test-gpu test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels \
 	protocol fuzz nightly \
-	release-check jar install examples repl bench bench-jvm peers peers-dist peers-net gpu-bundle \
-	gpu-check wheel doc book charts clean
+	release-check jar install examples repl bench bench-jvm peers peers-dist peers-net \
+	peers-languages gpu-bundle gpu-check wheel doc book charts clean
 
 # The folder where rustup installs. A shell that was opened before does not have it in PATH.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -152,6 +152,9 @@ peers-dist: setup ## measures `dist_*` stores beside MXNet 1.9.1, into target/pe
 
 peers-net: setup ## measures the network store beside MXNet 1.9.1, into target/peers-net.json
 	tests/peers/run-net
+
+peers-languages: jar wheel ## measures short calls of servers from Rust, Python and Java
+	tests/peers/run-languages
 
 gpu-bundle: setup ## builds a folder of tests and benchmarks for a machine with a GPU
 	scripts/setup.sh portable

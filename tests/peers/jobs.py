@@ -157,15 +157,21 @@ def wire(program):
     return Job(1, lambda: [([program, "wire"], {})])
 
 
-def on_server(program, kind, num_workers, server_arguments=(), worker_arguments=()):
+def on_server(
+    program, kind, num_workers, server_arguments=(), worker_arguments=(), certificates=None
+):
     """Returns a server and its workers. `kind` is `net` for the network store, `raw` for plain
-    sockets."""
+    sockets. `certificates` is a folder with those of each role."""
+
+    def environment(role):
+        return {"KVSTORE_CERTIFICATES": str(certificates / role)} if certificates else {}
 
     def commands():
         address = f"127.0.0.1:{free_port()}"
         server = [program, f"{kind}-server", address, *map(str, server_arguments)]
         worker = [program, f"{kind}-worker", address, *map(str, worker_arguments)]
-        return [(server, {})] + [(worker, {})] * num_workers
+        workers = [(worker, environment("worker"))] * num_workers
+        return [(server, environment("server")), *workers]
 
     return Job(num_workers, commands, num_servers=1)
 

@@ -22,6 +22,9 @@ from workloads import MIB64, resnet50_shapes
 NUM_WORKERS = 2
 # The bar for our time, divided by that of plain sockets, at 64 MiB.
 RAW_BAR = 2
+# The bar for our time with certificates, divided by that without, at 64 MiB.
+TLS_BAR = 1.8
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
 # A gradient is pushed some hundred times, so rounding errors stay below this.
 MOST_ERROR = 1e-4
 
@@ -42,6 +45,9 @@ class Part:
         }
         if not self.momentum:
             running["raw"] = jobs.on_server(program, "raw", NUM_WORKERS, (NUM_WORKERS,))
+            running["tls"] = jobs.on_server(
+                program, "net", NUM_WORKERS, (), (self.momentum,), certificates=CERTIFICATES
+            )
         return running
 
     def is_correct(self, found, workload, num_steps):
@@ -61,7 +67,12 @@ PARTS = [
             Workload("1MiB", 1.2, [(1 << 18,)], 40),
             Workload("64MiB", 2, [(MIB64,)], 4),
         ],
-        {"ours": ["list", "pushpull"], "mxnet": ["list", "pushpull"], "raw": ["list"]},
+        {
+            "ours": ["list", "pushpull"],
+            "mxnet": ["list", "pushpull"],
+            "raw": ["list"],
+            "tls": ["list", "pushpull"],
+        },
     ),
     # MXNet is often faster key by key, because the server steps one key while others travel.
     Part(
@@ -92,8 +103,8 @@ def ratio(times, other):
 
 def report_on(workload, times, report):
     """Adds the row of a workload and prints it."""
-    best = {side: fastest(times, side) for side in ("ours", "mxnet", "raw")}
-    (ours_name, ours), (peer_name, peer), (_, raw) = best.values()
+    best = {side: fastest(times, side) for side in ("ours", "mxnet", "raw", "tls")}
+    (ours_name, ours), (peer_name, peer), (_, raw), (_, tls) = best.values()
     found = {"workload": workload.name}
     found |= {"ours_mode": ours_name[1], "peer_mode": peer_name[1]}
     found |= {"ours_ms": 1e3 * statistics.median(ours), "peer_ms": 1e3 * statistics.median(peer)}
@@ -106,10 +117,14 @@ def report_on(workload, times, report):
         "of_raw_quartiles": of_raw,
         "modes_ms": {" ".join(name): 1e3 * statistics.median(it) for name, it in times.items()},
     }
+    if tls:
+        found |= {"tls_ratio": statistics.median(tls) / statistics.median(ours)}
+        found |= {"tls_ratio_quartiles": ratio(ours, tls)}
     report.rows.append(found)
     has_passed = found["ratio"] >= workload.bar
     if workload.name == "64MiB":
         has_passed = has_passed and found["of_raw"] <= RAW_BAR
+        has_passed = has_passed and found["tls_ratio"] <= TLS_BAR
     cells = [
         workload.name,
         f"{found['ours_ms']:.3f}",
@@ -124,6 +139,10 @@ def report_on(workload, times, report):
         "passed" if has_passed else "missed",
     ]
     report.say(line(cells, WIDTHS))
+    if tls:
+        low, _, high = found["tls_ratio_quartiles"]
+        text = f"{found['tls_ratio']:.2f} of plain text, quartiles {low:.2f}-{high:.2f}"
+        report.say(f"    with certificates: {text}")
     for name, milliseconds in found["modes_ms"].items():
         report.say(f"    {name:<20}{milliseconds:9.3f}")
 

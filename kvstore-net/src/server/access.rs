@@ -1,6 +1,6 @@
 //! [`Access`]: what a caller may do, from the role in its certificate, and what its calls hold.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tonic::Status;
@@ -25,23 +25,23 @@ pub(crate) enum Permission {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     account: Arc<Account>,
-    /// Whether a request has arrived.
-    has_called: Arc<AtomicBool>,
+    /// The number of requests that have arrived: streams of calls, not each call.
+    num_requests: Arc<AtomicUsize>,
     /// Found in the certificate at the first call.
     permission: Arc<OnceLock<Permission>>,
 }
 
 impl Peer {
-    pub(super) fn has_called(&self) -> bool {
-        self.has_called.load(Ordering::Relaxed)
+    pub(super) fn num_requests(&self) -> usize {
+        self.num_requests.load(Ordering::Relaxed)
     }
 
-    fn note_call(&self) {
-        self.has_called.store(true, Ordering::Relaxed);
+    fn note_request(&self) {
+        self.num_requests.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { account, has_called: Arc::default(), permission: Arc::default() }
+        Self { account, num_requests: Arc::default(), permission: Arc::default() }
     }
 }
 
@@ -64,7 +64,7 @@ impl Access {
     pub(crate) fn of(&self, extensions: &Extensions) -> Self {
         if let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() {
             let peer = info.get_ref();
-            peer.note_call();
+            peer.note_request();
             let permission = *peer.permission.get_or_init(|| {
                 let certificates = info.peer_certs().unwrap_or_default();
                 let first = certificates.first();
@@ -73,7 +73,7 @@ impl Access {
             return Self { permission, account: Some(Arc::clone(&peer.account)) };
         }
         let account = extensions.get::<Peer>().map(|peer| {
-            peer.note_call();
+            peer.note_request();
             Arc::clone(&peer.account)
         });
         Self { account, ..*self }

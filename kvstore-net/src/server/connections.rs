@@ -16,8 +16,9 @@ use tonic::transport::server::Connected;
 use super::access::Peer;
 use crate::accounts::{Accounts, ConnectionCount};
 
-/// The number of bytes after which other tasks run.
+/// The number of bytes, and of requests, after which other tasks run.
 const BYTES: usize = 1 << 20;
+const REQUESTS: usize = 64;
 
 /// How many connections may wait until the server accepts them. The system allows fewer, if it is
 /// set so.
@@ -106,14 +107,16 @@ impl Stream for Connections {
     }
 }
 
-/// A connection that pauses after each mebibyte that it receives, so that the task that needs the
-/// data runs while they are in the cache. Without pauses, a complete window of data would arrive
-/// first, because the task of a connection reads until the socket is empty.
+/// A connection that pauses after each mebibyte or 64 requests that it receives, so that the task
+/// that needs the data runs while they are in the cache. Without pauses, a complete window of data
+/// would arrive first, because the task of a connection reads until the socket is empty.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
     /// The number of bytes that have arrived since the last pause.
     received: usize,
+    /// The number of requests at the last pause.
+    num_requests: usize,
     /// Until when the first request must arrive, if none has.
     first_request: Option<Pin<Box<Sleep>>>,
     peer: Peer,
@@ -124,7 +127,7 @@ impl Connection {
     fn new(stream: TcpStream, count: ConnectionCount) -> Self {
         let first_request = Some(Box::pin(sleep(FIRST_REQUEST)));
         let peer = Peer::new(Arc::clone(count.account()));
-        Self { stream, received: 0, first_request, peer, _count: count }
+        Self { stream, received: 0, num_requests: 0, first_request, peer, _count: count }
     }
 }
 
@@ -134,14 +137,16 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.received >= BYTES {
-            self.received = 0;
+        let num_requests = self.peer.num_requests();
+        // Each request is a task. A peer could start very many before the first one runs.
+        if self.received >= BYTES || num_requests - self.num_requests >= REQUESTS {
+            (self.received, self.num_requests) = (0, num_requests);
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if self.peer.has_called() {
+        if num_requests > 0 {
             self.first_request = None;
         } else if let Some(first_request) = &mut self.first_request
             && first_request.as_mut().poll(context).is_ready()

@@ -13,10 +13,13 @@
 //!
 //! - none: a worker of an MPI job
 //! - `wire`: two threads that exchange the same bytes over loopback ([`wire`])
-//! - `net-server ADDRESS`, `net-worker ADDRESS MOMENTUM`: a server of the network store, a worker
+//! - `net-server ADDRESS`, `net-worker ADDRESS MOMENTUM`: a server of the network store, a worker;
+//!   with certificates if `KVSTORE_CERTIFICATES` names some
+//! - `net-calls ADDRESS`: the calls that `languages.py` compares ([`calls`])
 //! - `raw-server ADDRESS NUM_WORKERS`, `raw-worker ADDRESS`: the same over plain sockets ([`raw`])
 #![allow(missing_docs, reason = "a program")]
 
+mod calls;
 mod overlap;
 mod raw;
 mod wire;
@@ -26,13 +29,9 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvstore::{
-    Device, Error, Key, NDArray, NetStore, NetStoreOptions, OnExisting, Optimizer, Pairs, Result,
-    Server, ServerOptions, Store, backends,
-};
+use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store};
 
 use overlap::Kind;
 use wire::Wire;
@@ -211,14 +210,17 @@ fn serve(
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let ["net-calls", server] = words[..] {
+        return calls::answer(server);
+    }
     let address = env::var("KVSTORE_PEERS").map_err(|_| "`dist.py` starts this program")?;
     let connected = || -> std::io::Result<TcpStream> {
         let driver = TcpStream::connect(&address)?;
         driver.set_nodelay(true)?;
         Ok(driver)
     };
-    let words: Vec<String> = env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let worker = |store: Store, momentum| -> std::result::Result<(), Box<dyn std::error::Error>> {
         let rank = store.rank()?;
         let mut worker = Worker::new(store, momentum)?;
@@ -231,12 +233,12 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             serve(&connected()?, 0, |line| wire.answer(line))?;
         }
         ["net-server", server] => {
-            let _server = Server::start(backends(), &ServerOptions::new(server))?;
+            let _server = kvstore::serve(&[("address", server)])?;
             serve(&connected()?, SERVER, |_| Ok("[]".to_owned()))?;
         }
         ["net-worker", server, momentum] => {
-            let store = NetStore::connect(backends(), &NetStoreOptions::new(server))?;
-            worker(Store::new(Arc::new(store)), number(momentum)?)?;
+            let store = kvstore::create_with("dist_async", &[("servers", server)])?;
+            worker(store, number(momentum)?)?;
         }
         ["raw-server", server, num_workers] => {
             raw::start(server, number(num_workers)?)?;
