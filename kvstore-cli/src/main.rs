@@ -10,13 +10,10 @@ mod status;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use kvstore::{Error, ErrorCode};
+use kvstore::{DEFAULT_ADDRESS, Error, ErrorCode};
 
 /// The exit code for wrong arguments, that of the library for the command line. Others have 1.
 const WRONG: u8 = 2;
-
-/// The address of a server if none is given.
-const ADDRESS: &str = "127.0.0.1:9191";
 
 fn main() -> ExitCode {
     let arguments = command().get_matches();
@@ -68,7 +65,7 @@ fn command() -> Command {
         .arg(text("log_format", "How to log: text (the default) or json, one object per line"));
     let status = Command::new("status")
         .about("Shows the members and the size of a server")
-        .arg(text("server", "The address of the server").default_value(ADDRESS))
+        .arg(text("server", "The address of the server").default_value(DEFAULT_ADDRESS))
         .arg(text("timeout", "How many seconds to wait").default_value("5"))
         .args(protection("Connects to other machines without certificates"));
     let certs = Command::new("certs")

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::ArgMatches;
-use kvstore::{Error, serve};
+use kvstore::{Error, SERVER_OPTIONS, serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::log;
-use crate::settings::{SERVER, given};
+use crate::settings::given;
 
 /// Starts a server, and ends it in order at SIGTERM or SIGINT.
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
     log::start(arguments)?;
-    let options = given(arguments, &SERVER);
+    let options = given(arguments, &SERVER_OPTIONS);
     // Before the server starts, so that a signal at any time ends it in order.
     let failed =
         |error: std::io::Error| Error::Unsupported(format!("signals cannot be received: {error}"));

@@ -3,22 +3,6 @@
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
-/// The settings of a server.
-pub(crate) const SERVER: [&str; 12] = [
-    "config",
-    "address",
-    "store",
-    "checkpoints",
-    "lease",
-    "certificates",
-    "insecure",
-    "peer_connections",
-    "peer_bytes",
-    "keys",
-    "metrics",
-    "status_page",
-];
-
 /// The settings of a connection to a server.
 pub(crate) const CONNECTION: [&str; 2] = ["certificates", "insecure"];
 

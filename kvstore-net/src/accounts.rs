@@ -1,8 +1,9 @@
 //! [`Limits`] and [`Accounts`]: what one peer may hold of the server.
 //!
 //! A peer is a machine: an address of version 4, or the first 64 bits of one of version 6, which a
-//! network gives to one machine. Everything that calls of a peer hold counts, so a peer that sends
-//! or claims too much, or does not read its replies, harms only itself.
+//! network gives to one machine. Requests, values and replies count while a call holds them, so a
+//! peer that sends or claims too much, or does not read its replies, reaches only its own limit.
+//! Snapshots, clocks and names are limited in number and do not count.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,8 +26,8 @@ const LEAST_BYTES: usize = 64 << 20;
 /// The open files that connections leave to the rest of the process.
 const RESERVED_FILES: usize = 128;
 
-/// The most keys of a server by default. Each has about half a kilobyte that the memory limit does
-/// not include.
+/// The most keys of a server by default. Each has about a kilobyte that the memory limit does not
+/// include.
 const KEYS: usize = 4_000_000;
 
 /// The bytes that an open stream counts, for its tasks and buffers.
@@ -192,8 +193,8 @@ impl Account {
         Ok(MemberCount(Arc::clone(self)))
     }
 
-    /// Counts the bytes of a reply as [`Account::charge`] does. A reply above the limit has room if
-    /// there is no other call, because a value is in the memory of the store.
+    /// Counts the bytes of a reply as [`Account::charge`] does, but at most half of the limit. A
+    /// larger value can then be pulled, because its reply shares the memory of the store.
     ///
     /// # Errors
     /// - [`Code::Aborted`](tonic::Code::Aborted) if other calls hold too many at the moment.

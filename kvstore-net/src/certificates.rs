@@ -1,4 +1,4 @@
-//! [`Certificates`]: with which servers and members prove who they are.
+//! [`Certificates`]: the identity of a process, and the authority that it trusts.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -28,7 +28,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// |---|---|
 /// | `reader` | read values, snapshots, settings and the status |
 /// | `worker`, `server` | also change values and settings, wait at barriers, write checkpoints |
-/// | `admin` | also remove keys, roll back, send commands |
+/// | `admin` | also remove keys, roll back, restore, send commands |
 ///
 /// A certificate with another role, or with none, may do nothing.
 #[derive(Clone)]

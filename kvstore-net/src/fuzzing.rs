@@ -1,5 +1,5 @@
-//! Checks that a fuzzer and a test run on arbitrary bytes in place of the calls of a member, and
-//! the streams that they start with.
+//! The checks of the fuzz target `protocol`, which feeds arbitrary bytes to the call stream of a
+//! server, and the streams with which it starts.
 
 #![allow(missing_docs, reason = "only for the fuzz target")]
 #![allow(
@@ -48,7 +48,7 @@ const MEMORY: usize = 8 << 20;
 const LEASE: Duration = Duration::from_secs(10);
 
 /// A server without a network.
-struct Tested {
+struct TestServer {
     runtime: Runtime,
     methods: Methods,
     accounts: Arc<Accounts>,
@@ -56,7 +56,7 @@ struct Tested {
     _end: watch::Sender<bool>,
 }
 
-impl Tested {
+impl TestServer {
     fn start() -> Self {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         // Calls that wait for other members end at once.
@@ -115,7 +115,7 @@ impl Tested {
 /// # Panics
 /// - If a check fails.
 pub fn calls(bytes: &[u8]) {
-    let mut server = Tested::start();
+    let mut server = TestServer::start();
     for reply in server.send(bytes) {
         if let Some(failure) = reply.failure {
             assert!(!failure.message.contains("a panic: "), "{failure:?}");
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn valid_streams_have_a_reply_for_each_call() {
         for (index, stream) in streams().iter().enumerate() {
-            let mut server = Tested::start();
+            let mut server = TestServer::start();
             let replies = server.send(stream);
             assert!(!replies.is_empty(), "stream {index}");
             // The last stream of snapshots and those of damaged data contain a failure on purpose.
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_streams_do_no_harm() {
+    fn mutated_streams_never_panic() {
         let _loading = loads_the_machine();
         let streams = streams();
         for stream in &streams {

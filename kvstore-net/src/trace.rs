@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_texts_are_rejected() {
+    fn invalid_trace_contexts_are_rejected() {
         let valid = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         assert!(valid.parse::<TraceContext>().is_ok());
         for text in [

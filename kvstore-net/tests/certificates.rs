@@ -96,7 +96,7 @@ fn only_an_administrator_removes_and_rolls_back() {
     let snapshot = worker.snapshot().unwrap();
     refused(worker.remove(&[key("w")]), "remove needs a certificate with the role `admin`");
     refused(worker.rollback(&snapshot), "rollback needs");
-    refused(worker.send_command_to_servers(1, "stop"), "a command needs");
+    refused(worker.send_command_to_servers(1, "stop"), "command needs");
     worker.init_with(&[key("w")], &[value(1.0)], OnExisting::Replace).unwrap();
     let admin = connect(&with(&server, authority.issue("admin")));
     admin.send_command_to_servers(1, "stop").unwrap();
@@ -135,7 +135,7 @@ fn other_roles_may_do_nothing() {
 }
 
 #[test]
-fn certificates_that_do_not_prove_anything_are_refused() {
+fn expired_and_foreign_certificates_are_rejected() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = protected(&authority);
     for (certificates, text) in [

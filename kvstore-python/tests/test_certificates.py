@@ -56,7 +56,7 @@ def test_a_worker_changes_values_and_a_reader_reads_them(server):
     for call, what in [
         (lambda: reader.push("w", mx.nd.ones(2)), "push"),
         (lambda: reader.init("v", mx.nd.ones(2)), "init"),
-        (lambda: reader.set_optimizer(mx.optimizer.SGD()), "a change of settings"),
+        (lambda: reader.set_optimizer(mx.optimizer.SGD()), "change_settings"),
     ]:
         with refused(f"{what}.* needs a certificate with the role `worker`, found `reader`"):
             call()

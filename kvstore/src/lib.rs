@@ -50,7 +50,7 @@ pub use create::{create, create_with};
 #[cfg(feature = "dist")]
 pub use dist::create_on;
 #[cfg(feature = "net")]
-pub use net::{LaunchedJob, Role, connect, serve, status_of};
+pub use net::{DEFAULT_ADDRESS, LaunchedJob, Role, SERVER_OPTIONS, connect, serve, status_of};
 pub use pairs::{Arrays, IntoArrays, IntoKeys, Keys, Pairs};
 pub use runtime::{
     backends, device_memory, doctor, host_live_bytes, live_bytes, memory_limit, num_gpus,

@@ -49,7 +49,7 @@ pub(super) struct Attacker {
     requests: Vec<mpsc::Sender<proto::RequestFrame>>,
 }
 
-/// The stream that keeps the attacker a member, and its first message.
+/// The two directions of the stream that keeps the attacker a member.
 type Membership = (mpsc::Sender<proto::MemberMessage>, Streaming<proto::ServerMessage>);
 
 impl Attacker {
@@ -129,7 +129,7 @@ impl Attacker {
     }
 
     fn sequence_of(&mut self, verb: &Verb) -> u64 {
-        if crate::server::changes(verb) { self.next_sequence() } else { 0 }
+        if crate::server::kind(verb).changes { self.next_sequence() } else { 0 }
     }
 
     fn call(

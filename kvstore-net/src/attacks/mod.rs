@@ -1,4 +1,4 @@
-//! Peers that do not keep to the protocol, or request too much. The server must serve others
+//! Clients that violate the protocol or try to exhaust the server. The server must serve others
 //! meanwhile, and its memory must stay bounded.
 //!
 //! The attackers come from `127.0.0.2`, so that they are another peer than the members of the
@@ -88,7 +88,7 @@ fn pull(key: &str) -> Verb {
 }
 
 #[test]
-fn bytes_that_are_no_messages_are_rejected() {
+fn invalid_bytes_are_rejected() {
     let _loading = loads_the_machine();
     let backends = backends();
     let server = server(&backends);
@@ -120,7 +120,7 @@ fn bytes_that_are_no_messages_are_rejected() {
 }
 
 #[test]
-fn sizes_that_no_machine_has_are_rejected() {
+fn impossible_sizes_are_rejected() {
     let _loading = loads_the_machine();
     let backends = backends();
     let server = server(&backends);
@@ -265,7 +265,7 @@ fn is_open(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn replies_that_are_not_read_count_for_their_reader() {
+fn unread_replies_count_for_their_peer() {
     let _loading = loads_the_machine();
     let backends = backends();
     let server = server(&backends);
@@ -353,7 +353,7 @@ fn repeated_messages_take_effect_once() {
 }
 
 #[test]
-fn names_are_short() {
+fn member_names_above_256_bytes_are_rejected() {
     let _loading = loads_the_machine();
     let backends = backends();
     let server = server(&backends);

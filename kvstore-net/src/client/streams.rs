@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 
 use super::connection::Answer;
 use crate::proto;
-use crate::wire::{CALL, Expected, Incoming, Outgoing, Receiver, error_of};
+use crate::wire::{CALL, Incoming, IncomingValues, Outgoing, Receiver, error_of};
 
 /// The most streams that are kept open without a call.
 const MOST_IDLE: usize = 16;
@@ -193,7 +193,7 @@ async fn receive(
     if !reply.has_elements {
         return Ok(Ok(Answer { reply, ..Answer::default() }));
     }
-    let receiver = Expected::new(&reply.values, None);
+    let receiver = IncomingValues::new(&reply.values, None);
     let mut receiver = match receiver.and_then(|expected| Receiver::new(backends, expected)) {
         Ok(receiver) => receiver,
         Err(error) => return Ok(Err(error)),

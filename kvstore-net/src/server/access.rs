@@ -9,7 +9,6 @@ use tonic::transport::server::TlsConnectInfo;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::accounts::{Account, Charge, MemberCount};
-use crate::proto::request::Verb;
 use crate::rules::Role;
 
 /// What a caller may do. A later one includes the earlier ones.
@@ -130,10 +129,11 @@ impl Permission {
 
     /// Checks that the caller may see the state of the server.
     pub(super) fn check_read(self) -> Result<(), Status> {
-        self.check(Self::Read, "a call")
+        self.check(Self::Read, "a request")
     }
 
-    fn check(self, needed: Self, what: &str) -> Result<(), Status> {
+    /// Checks that the caller may do what `what` names.
+    pub(super) fn check(self, needed: Self, what: &str) -> Result<(), Status> {
         if self >= needed {
             return Ok(());
         }
@@ -149,37 +149,5 @@ impl Permission {
             Role::Reader => self.check(Self::Read, "joining as a reader"),
             Role::Worker => self.check(Self::Work, "joining as a worker"),
         }
-    }
-
-    /// Checks that the caller may make this call.
-    pub(crate) fn check_verb(self, verb: &Verb) -> Result<(), Status> {
-        let (needed, what) = match verb {
-            // An `init` that has failed removes its keys again.
-            Verb::Remove(keys) if keys.only_present => (Self::Work, "init"),
-            Verb::Remove(_) => (Self::Administer, "remove"),
-            Verb::Rollback(_) => (Self::Administer, "rollback"),
-            Verb::Command(_) => (Self::Administer, "a command"),
-            Verb::Init(_) | Verb::FinishInit(_) | Verb::Reserve(_) | Verb::Sweep(_) => {
-                (Self::Work, "init")
-            }
-            Verb::Push(_) | Verb::PushPull(_) => (Self::Work, "push"),
-            Verb::ChangeSettings(_) | Verb::SetHyperParameters(_) | Verb::SetStates(_) => {
-                (Self::Work, "a change of settings or states")
-            }
-            Verb::Barrier(_) => (Self::Work, "barrier"),
-            Verb::Checkpoint(_) => (Self::Work, "checkpoint"),
-            Verb::Pull(_)
-            | Verb::PullRows(_)
-            | Verb::Describe(_)
-            | Verb::ListKeys(_)
-            | Verb::Stats(_)
-            | Verb::Settings(_)
-            | Verb::TakeSnapshot(_)
-            | Verb::ReadSnapshot(_)
-            | Verb::KeepSnapshots(_)
-            | Verb::Versions(_)
-            | Verb::Status(_) => (Self::Read, "a call"),
-        };
-        self.check(needed, what)
     }
 }

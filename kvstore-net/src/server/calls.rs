@@ -17,14 +17,14 @@ use tracing::{Instrument, Span, field};
 use super::access::Permission;
 use super::group::{Caller, MOST_CALLS, Running};
 use super::service::{MOST_NAME_BYTES, Service, WAIT};
-use super::verbs::{self, Answer, FollowingPull, Payload};
+use super::verbs::{self, Answer, FollowingPull, Payload, VerbKind};
 use crate::accounts::{Charge, STREAM};
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::Role;
 use crate::same_process::{LocalMember, keep_error};
 use crate::trace::TraceContext;
-use crate::wire::{Expected, Incoming, Receiver, failure_of, parse_keys};
+use crate::wire::{Incoming, IncomingValues, Receiver, failure_of, parse_keys};
 
 /// The bytes that an answer needs for a key, besides its name.
 const KEY_BYTES: usize = 256;
@@ -45,10 +45,13 @@ impl Service {
     ) -> Result<Answer, Status> {
         let verb = request.verb.take();
         let verb = verb.ok_or_else(|| Status::unimplemented("a verb of a later version"))?;
-        let name = verbs::name(&verb);
+        let VerbKind { name, needs, .. } = verbs::kind(&verb);
         let mut measured = self.metrics.begin(name);
         let span = span_of(name, &request);
-        let answered = self.answer_verb(request, verb, first, frames).instrument(span).await;
+        let answered = match self.access.permission.check(needs, name) {
+            Ok(()) => self.answer_verb(request, verb, first, frames).instrument(span).await,
+            Err(status) => Err(status),
+        };
         measured.ended(match &answered {
             Ok(answer) if answer.reply.failure.is_none() => "ok",
             Ok(_) => "failed",
@@ -64,7 +67,6 @@ impl Service {
         first: &[u8],
         frames: &mut Incoming<proto::RequestFrame>,
     ) -> Result<Answer, Status> {
-        self.access.permission.check_verb(&verb)?;
         let wait = if request.timeout_ms == 0 {
             WAIT
         } else {
@@ -91,7 +93,7 @@ impl Service {
         let answered = (request.answered_below, &*request.unanswered);
         let role = self.group.authorise(&caller.name, caller.incarnation, answered)?;
         self.access.permission.check_role(role)?;
-        if verbs::changes(&verb) != (caller.sequence != 0) {
+        if verbs::kind(&verb).changes != (caller.sequence != 0) {
             let text = "calls that change the store, and only these, have a number";
             return Err(Status::invalid_argument(text));
         }
@@ -147,7 +149,7 @@ impl Service {
         let backends = self.holder.contents().backends();
         let blob = verbs::blob_in(verb).map(|len| usize::try_from(len).unwrap_or(usize::MAX));
         let compression = verbs::compression_in(verb)?;
-        let expected = Expected::new(verbs::values_in(verb), compression.as_ref())?;
+        let expected = IncomingValues::new(verbs::values_in(verb), compression.as_ref())?;
         let num_bytes = blob.map_or_else(|| expected.num_bytes(), Ok)?;
         // Also counts the task of a call that changes something.
         let charge = match self.access.charge(num_bytes.saturating_add(STREAM)) {

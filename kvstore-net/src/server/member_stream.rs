@@ -37,10 +37,10 @@ impl MemberStream {
             let waits = newer.is_some() && !is_read;
             if let Some((number, members)) = newer.filter(|_| is_read) {
                 match self.send(server_message::Content::Members(members)) {
-                    Sent::Yes => known = Some(number),
+                    SendOutcome::Yes => known = Some(number),
                     // The list is sent after the next message of the member.
-                    Sent::Full => {}
-                    Sent::Lost => break,
+                    SendOutcome::Full => {}
+                    SendOutcome::Lost => break,
                 }
             }
             tokio::select! {
@@ -59,7 +59,7 @@ impl MemberStream {
                             return;
                         }
                         let renewed = server_message::Content::Renewed(proto::Renewal {});
-                        if let Sent::Lost = self.send(renewed) {
+                        if let SendOutcome::Lost = self.send(renewed) {
                             break;
                         }
                     }
@@ -72,18 +72,18 @@ impl MemberStream {
         group.lose(&self.name, self.joined.connection);
     }
 
-    pub(super) fn send(&self, content: server_message::Content) -> Sent {
+    pub(super) fn send(&self, content: server_message::Content) -> SendOutcome {
         let message = proto::ServerMessage { content: Some(content) };
         match self.sender.try_send(Ok(message)) {
-            Ok(()) => Sent::Yes,
-            Err(mpsc::error::TrySendError::Full(_)) => Sent::Full,
-            Err(mpsc::error::TrySendError::Closed(_)) => Sent::Lost,
+            Ok(()) => SendOutcome::Yes,
+            Err(mpsc::error::TrySendError::Full(_)) => SendOutcome::Full,
+            Err(mpsc::error::TrySendError::Closed(_)) => SendOutcome::Lost,
         }
     }
 }
 
 /// Whether a message was queued for a member.
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     Yes,
     Full,
     Lost,

@@ -55,7 +55,7 @@ pub(crate) use self::local_stores::store_in_this_process;
 pub use self::options::ServerOptions;
 pub(crate) use self::service::VERSION;
 #[cfg(test)]
-pub(crate) use self::verbs::changes;
+pub(crate) use self::verbs::kind;
 
 /// The windows of flow control. The default of 64 KiB would limit the rate to one window per round
 /// trip.

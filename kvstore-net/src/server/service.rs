@@ -26,7 +26,7 @@ use super::member_stream::MemberStream;
 use super::metrics::Metrics;
 use super::replies::Replies;
 use super::report::Reports;
-use super::standard::Standard;
+use super::standard::StandardServices;
 use crate::accounts::{Accounts, STREAM};
 use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
@@ -130,14 +130,14 @@ impl Service {
 pub(crate) struct Methods {
     service: Service,
     members: StoreServer<Service>,
-    standard: Standard,
+    standard: StandardServices,
 }
 
 impl Methods {
     /// # Errors
-    /// - The errors of [`Standard::new`].
+    /// - The errors of [`StandardServices::new`].
     pub(crate) fn new(service: Service) -> StoreResult<Self> {
-        let standard = Standard::new(service.health.clone())?;
+        let standard = StandardServices::new(service.health.clone())?;
         let members = StoreServer::new(service.clone());
         let members = members.max_decoding_message_size(MOST_MEMBER_MESSAGE);
         Ok(Self { service, members, standard })
@@ -160,7 +160,7 @@ impl tonic::codegen::Service<http::Request<Body>> for Methods {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         match request.uri().path() {
             CALL => {}
-            path if Standard::has(path) => {
+            path if StandardServices::has(path) => {
                 let access = self.service.access.of(request.extensions());
                 return self.standard.call(request, &access);
             }

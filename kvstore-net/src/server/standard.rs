@@ -1,4 +1,4 @@
-//! [`Standard`]: the services that gRPC defines for every server, health and reflection. Tools use
+//! [`StandardServices`]: those that gRPC defines for every server, health and reflection. Tools use
 //! them, such as `grpcurl` and `grpc-health-probe`.
 
 use std::convert::Infallible;
@@ -35,12 +35,12 @@ type Boxed = BoxCloneService<http::Request<Body>, http::Response<Body>, Infallib
 
 /// Health and reflection.
 #[derive(Clone)]
-pub(super) struct Standard {
+pub(super) struct StandardServices {
     health: HealthServer<HealthService>,
     reflection: Boxed,
 }
 
-impl Standard {
+impl StandardServices {
     /// # Errors
     /// - [`Error::Internal`] if the description of the protocol is damaged.
     pub(super) fn new(health: HealthReporter) -> Result<Self> {

@@ -7,6 +7,7 @@ use kvstore_core::{
     Tensor, TensorSpec, Value, fallible,
 };
 
+use super::access::Permission;
 use crate::accounts::Charge;
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
@@ -102,66 +103,51 @@ pub(crate) fn blob_in(verb: &Verb) -> Option<u64> {
     }
 }
 
-/// Returns whether a request changes what members see of the store or the group.
-pub(crate) fn changes(verb: &Verb) -> bool {
-    match verb {
-        Verb::Init(_)
-        | Verb::Push(_)
-        | Verb::PushPull(_)
-        | Verb::FinishInit(_)
-        | Verb::Remove(_)
-        | Verb::ChangeSettings(_)
-        | Verb::SetHyperParameters(_)
-        | Verb::Rollback(_)
-        | Verb::SetStates(_)
-        | Verb::Barrier(_)
-        | Verb::Command(_) => true,
-        Verb::Pull(_)
-        | Verb::PullRows(_)
-        | Verb::Describe(_)
-        | Verb::ListKeys(_)
-        | Verb::Stats(_)
-        | Verb::Settings(_)
-        | Verb::TakeSnapshot(_)
-        | Verb::ReadSnapshot(_)
-        | Verb::KeepSnapshots(_)
-        | Verb::Versions(_)
-        | Verb::Reserve(_)
-        | Verb::Sweep(_)
-        | Verb::Checkpoint(_)
-        | Verb::Status(_) => false,
-    }
+/// What the server knows about a verb before it makes the call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct VerbKind {
+    /// The name in metrics, traces and errors.
+    pub(crate) name: &'static str,
+    /// What the caller must be permitted to do.
+    pub(crate) needs: Permission,
+    /// Whether the call changes what members see of the store or the group.
+    pub(crate) changes: bool,
 }
 
-/// Returns the name of a verb in metrics and traces.
-pub(crate) fn name(verb: &Verb) -> &'static str {
-    match verb {
-        Verb::Init(_) => "init",
-        Verb::Push(_) => "push",
-        Verb::PushPull(_) => "push_pull",
-        Verb::FinishInit(_) => "finish_init",
-        Verb::Remove(_) => "remove",
-        Verb::ChangeSettings(_) => "change_settings",
-        Verb::SetHyperParameters(_) => "set_hyper_parameters",
-        Verb::Rollback(_) => "rollback",
-        Verb::SetStates(_) => "set_states",
-        Verb::Barrier(_) => "barrier",
-        Verb::Command(_) => "command",
-        Verb::Pull(_) => "pull",
-        Verb::PullRows(_) => "pull_rows",
-        Verb::Describe(_) => "describe",
-        Verb::ListKeys(_) => "list_keys",
-        Verb::Stats(_) => "stats",
-        Verb::Settings(_) => "settings",
-        Verb::TakeSnapshot(_) => "take_snapshot",
-        Verb::ReadSnapshot(_) => "read_snapshot",
-        Verb::KeepSnapshots(_) => "keep_snapshots",
-        Verb::Versions(_) => "versions",
-        Verb::Reserve(_) => "reserve",
-        Verb::Sweep(_) => "sweep",
-        Verb::Checkpoint(_) => "checkpoint",
-        Verb::Status(_) => "status",
-    }
+/// Returns the kind of a verb.
+pub(crate) fn kind(verb: &Verb) -> VerbKind {
+    use Permission::{Administer, Read, Work};
+    let (name, needs, changes) = match verb {
+        Verb::Init(_) => ("init", Work, true),
+        Verb::FinishInit(_) => ("finish_init", Work, true),
+        Verb::Push(_) => ("push", Work, true),
+        Verb::PushPull(_) => ("push_pull", Work, true),
+        // A failed `init` and `set_optimizer` remove keys that no member will finish. The call
+        // checks which ones a worker may remove.
+        Verb::Remove(keys) if keys.only_present => ("remove", Work, true),
+        Verb::Remove(_) => ("remove", Administer, true),
+        Verb::ChangeSettings(_) => ("change_settings", Work, true),
+        Verb::SetHyperParameters(_) => ("set_hyper_parameters", Work, true),
+        Verb::SetStates(_) => ("set_states", Work, true),
+        Verb::Rollback(_) => ("rollback", Administer, true),
+        Verb::Barrier(_) => ("barrier", Work, true),
+        Verb::Command(_) => ("command", Administer, true),
+        Verb::Checkpoint(_) => ("checkpoint", Work, false),
+        Verb::Reserve(_) => ("reserve", Work, false),
+        Verb::Sweep(_) => ("sweep", Work, false),
+        Verb::Pull(_) => ("pull", Read, false),
+        Verb::PullRows(_) => ("pull_rows", Read, false),
+        Verb::Describe(_) => ("describe", Read, false),
+        Verb::ListKeys(_) => ("list_keys", Read, false),
+        Verb::Stats(_) => ("stats", Read, false),
+        Verb::Settings(_) => ("settings", Read, false),
+        Verb::TakeSnapshot(_) => ("take_snapshot", Read, false),
+        Verb::ReadSnapshot(_) => ("read_snapshot", Read, false),
+        Verb::KeepSnapshots(_) => ("keep_snapshots", Read, false),
+        Verb::Versions(_) => ("versions", Read, false),
+        Verb::Status(_) => ("status", Read, false),
+    };
+    VerbKind { name, needs, changes }
 }
 
 /// Returns the keys that a request pushes.

@@ -104,17 +104,17 @@ struct Part {
 
 /// The values of a message that is about to be received.
 #[derive(Debug)]
-pub(crate) struct Expected(Vec<ExpectedPart>);
+pub(crate) struct IncomingValues(Vec<IncomingPart>);
 
 #[derive(Debug)]
-struct ExpectedPart {
+struct IncomingPart {
     /// The elements that are received.
     received: TensorSpec,
     /// The shape of the value and the indices of its rows.
     rows: Option<(TensorSpec, Vec<i64>)>,
 }
 
-impl Expected {
+impl IncomingValues {
     /// Returns the values that these messages describe. With a compression, dense values are
     /// received as their codes.
     pub(crate) fn new(values: &[proto::Value], compression: Option<&Compression>) -> Result<Self> {
@@ -125,7 +125,7 @@ impl Expected {
                 spec = TensorSpec::new([num_bytes], DType::U8);
             }
             let Some(rows) = &value.rows else {
-                return Ok(ExpectedPart { received: spec, rows: None });
+                return Ok(IncomingPart { received: spec, rows: None });
             };
             if spec.shape().rank() == 0 {
                 let key = Key::new(&value.key)?;
@@ -135,7 +135,7 @@ impl Expected {
             let mut dims = Vec::from(spec.shape().dims());
             dims[0] = rows.indices.len();
             let received = TensorSpec::new(dims, spec.dtype());
-            Ok(ExpectedPart { received, rows: Some((spec, rows.indices.clone())) })
+            Ok(IncomingPart { received, rows: Some((spec, rows.indices.clone())) })
         });
         fallible::try_collect(parts).map(Self)
     }
@@ -153,7 +153,7 @@ impl Expected {
 
 impl Receiver {
     /// Allocates the values.
-    pub(crate) fn new(backends: &Backends, expected: Expected) -> Result<Self> {
+    pub(crate) fn new(backends: &Backends, expected: IncomingValues) -> Result<Self> {
         let parts = expected.0.into_iter().map(|part| {
             let tensor = Tensor::allocate(backends, Device::cpu(0), part.received)?;
             Ok(Part { tensor, rows: part.rows })

@@ -8,7 +8,7 @@ mod settings;
 mod sizes;
 mod values;
 
-pub(crate) use elements::{Elements, Expected, Receiver};
+pub(crate) use elements::{Elements, IncomingValues, Receiver};
 pub(crate) use failures::{error_of, failure_of};
 pub(crate) use frames::{CALL, Incoming, Outgoing};
 pub(crate) use members::members_of;

@@ -13,6 +13,7 @@ use crate::runtime::backends;
 use crate::store::Store;
 
 pub use self::launch::{LaunchedJob, Role};
+pub use self::options::{DEFAULT_ADDRESS, SERVER_OPTIONS};
 
 /// The environment variable with the addresses of the servers, separated by commas.
 const SERVERS: &str = "KVSTORE_SERVERS";

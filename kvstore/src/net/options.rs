@@ -27,8 +27,9 @@ const OF_STORE: [&str; 9] = [
     "insecure",
 ];
 
-/// The options of a server.
-const OF_SERVER: [&str; 12] = [
+/// The names of the options of [`serve`](crate::serve). The commands that start servers have a
+/// setting of the same name for each.
+pub const SERVER_OPTIONS: [&str; 12] = [
     "config",
     "address",
     "store",
@@ -53,7 +54,7 @@ const CERTIFICATES: &str = "certificates";
 const INSECURE: &str = "insecure";
 
 /// The address that a server listens on if none is given.
-const ADDRESS: &str = "127.0.0.1:9191";
+pub const DEFAULT_ADDRESS: &str = "127.0.0.1:9191";
 
 /// The most bytes of a configuration file.
 const MOST_CONFIG_BYTES: u64 = 1 << 20;
@@ -95,33 +96,30 @@ impl Protection {
     /// # Errors
     /// - [`Error::InvalidArgument`] if a value is not valid, or both are set.
     fn of(options: &[(&str, &str)]) -> Result<Self> {
-        let is_insecure = match find(options, INSECURE) {
-            Some(found) => Some((is_true(INSECURE, found)?, "option `insecure`")),
-            None => None,
-        };
         let folder = find(options, CERTIFICATES);
-        let folder = folder.map(|folder| (folder.to_owned(), "option `certificates`"));
-        // An option replaces the variables that contradict it.
-        let folder = match (folder, is_insecure) {
-            (None, Some((true, _))) => None,
-            (None, _) => variable(CERTIFICATES_VARIABLE).map(|it| (it, CERTIFICATES_VARIABLE)),
-            (folder, _) => folder,
-        };
-        let is_insecure = match (is_insecure, &folder, variable(INSECURE_VARIABLE)) {
-            (None, Some((_, "option `certificates`")), _) | (None, _, None) => (false, ""),
-            (None, _, Some(found)) => {
-                let parsed = is_true(INSECURE_VARIABLE, &found);
-                let parsed = parsed.map_err(|_| wrong_variable(INSECURE_VARIABLE, &found))?;
-                (parsed, INSECURE_VARIABLE)
+        let insecure = find(options, INSECURE).map(|value| truth(INSECURE, value)).transpose()?;
+        // A variable takes effect if no option contradicts it.
+        let (folder, names) = match folder {
+            Some(folder) => {
+                (Some(folder.to_owned()), "option `certificates` and option `insecure`")
             }
-            (Some(given), ..) => given,
+            None if insecure == Some(true) => (None, ""),
+            None => (variable(CERTIFICATES_VARIABLE), "KVSTORE_CERTIFICATES and KVSTORE_INSECURE"),
         };
-        let (is_insecure, insecure_name) = is_insecure;
+        let is_insecure = match (insecure, variable(INSECURE_VARIABLE)) {
+            (Some(given), _) => given,
+            (None, Some(found)) if find(options, CERTIFICATES).is_none() => is_true(&found)
+                .ok_or_else(|| {
+                    let text = "expected true or false";
+                    Error::invalid(format!("{INSECURE_VARIABLE}: {text}, found `{found}`"))
+                })?,
+            (None, _) => false,
+        };
         match (folder, is_insecure) {
-            (Some((_, name)), true) => Err(Error::invalid(format!(
-                "{name} and {insecure_name}: expected one of them, found both"
-            ))),
-            (Some((folder, _)), false) => Certificates::read(folder).map(Self::Certificates),
+            (Some(_), true) => {
+                Err(Error::invalid(format!("{names}: expected one of them, found both")))
+            }
+            (Some(folder), false) => Certificates::read(folder).map(Self::Certificates),
             (None, true) => Ok(Self::Insecure),
             (None, false) => Ok(Self::Local),
         }
@@ -159,7 +157,7 @@ pub(super) fn set_all(
             "staleness" => store.staleness(parse(name, value, "a whole number of at least 0")?),
             "servers" | "certificates" | "insecure" => store,
             "reader" => {
-                is_reader = is_true(name, value)?;
+                is_reader = truth(name, value)?;
                 store
             }
             "connections" => store.connections(parse::<NonZeroUsize>(name, value, WHOLE)?),
@@ -177,23 +175,20 @@ pub(super) fn set_all(
 pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
     let configured = find(options, "config").map_or(Ok(Vec::new()), read_config)?;
     // An option of the caller replaces that of the file, and one that contradicts it.
-    let is_insecure = match find(options, INSECURE) {
-        Some(found) => is_true(INSECURE, found)?,
-        None => false,
-    };
+    let insecure = find(options, INSECURE).map(|value| truth(INSECURE, value)).transpose()?;
     let is_replaced = |name: &str| {
         find(options, name).is_some()
-            || name == CERTIFICATES && is_insecure
+            || name == CERTIFICATES && insecure == Some(true)
             || name == INSECURE && find(options, CERTIFICATES).is_some()
     };
     let configured = configured.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let configured = configured.filter(|(name, _)| !is_replaced(name));
     let options: Vec<(&str, &str)> = configured.chain(options.iter().copied()).collect();
     let options = &options;
-    let mut server = ServerOptions::new(find(options, "address").unwrap_or(ADDRESS));
+    let mut server = ServerOptions::new(find(options, "address").unwrap_or(DEFAULT_ADDRESS));
     for (name, value) in options {
         server = match *name {
-            "status_page" if is_true(name, value)? => server.status_page(),
+            "status_page" if truth(name, value)? => server.status_page(),
             // Set before or after the others, or switched off.
             "config" | "address" | "certificates" | "insecure" | "status_page" => server,
             "store" => server.store(*value),
@@ -205,7 +200,7 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
             "peer_bytes" => server.peer_bytes(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
             "metrics" => server.metrics(*value),
             "keys" => server.keys(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
-            _ => return Err(unknown(name, &OF_SERVER)),
+            _ => return Err(unknown(name, &SERVER_OPTIONS)),
         };
     }
     Ok(match Protection::of(options)? {
@@ -234,8 +229,8 @@ fn read_config(file: &str) -> Result<Vec<(String, String)>> {
     let table: Table =
         text.parse().map_err(|error: toml::de::Error| in_file(&error.to_string()))?;
     let option = |(name, value): (String, toml::Value)| {
-        if name == "config" || !OF_SERVER.contains(&&*name) {
-            return Err(in_file(&unknown(&name, &OF_SERVER[1..]).to_string()));
+        if name == "config" || !SERVER_OPTIONS.contains(&&*name) {
+            return Err(in_file(&unknown(&name, &SERVER_OPTIONS[1..]).to_string()));
         }
         let value = match value {
             toml::Value::String(text) => text,
@@ -260,17 +255,18 @@ fn parse<T: FromStr>(name: &str, value: &str, expected: &str) -> Result<T> {
     value.parse().map_err(|_| wrong(name, value, expected))
 }
 
-/// Returns the truth value in an option.
-fn is_true(name: &str, value: &str) -> Result<bool> {
-    match value {
-        "true" | "1" => Ok(true),
-        "false" | "0" => Ok(false),
-        _ => Err(wrong(name, value, "true or false")),
+/// Returns the truth value that a text names, or `None` for other texts.
+fn is_true(text: &str) -> Option<bool> {
+    match text {
+        "true" | "1" => Some(true),
+        "false" | "0" => Some(false),
+        _ => None,
     }
 }
 
-fn wrong_variable(name: &str, value: &str) -> Error {
-    Error::invalid(format!("{name}: expected true or false, found `{value}`"))
+/// Returns the truth value of an option.
+fn truth(name: &str, value: &str) -> Result<bool> {
+    is_true(value).ok_or_else(|| wrong(name, value, "true or false"))
 }
 
 fn wrong(name: &str, value: &str, expected: &str) -> Error {
