@@ -35,7 +35,7 @@ impl Peer {
         self.num_requests.load(Ordering::Relaxed)
     }
 
-    fn note_request(&self) {
+    pub(super) fn note_request(&self) {
         self.num_requests.fetch_add(1, Ordering::Relaxed);
     }
 

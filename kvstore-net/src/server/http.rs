@@ -16,13 +16,15 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvstore_core::{Backends, Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_stream::StreamExt;
+use tonic::transport::server::Connected;
 
-use super::access::Permission;
-use super::connections::listen;
+use super::access::{Peer, Permission};
+use super::connections::{Connection, Connections, listen};
 use super::options::ServerOptions;
 use super::report::Reports;
 use crate::accounts::{Accounts, Limits};
@@ -119,13 +121,9 @@ impl HttpEndpoint {
         let permit = Arc::new(Semaphore::new(1));
         // Ends the connections, too, when it is dropped.
         let mut connections = tokio::task::JoinSet::new();
-        loop {
-            let Ok((stream, address)) = self.listener.accept().await else {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+        let mut incoming = Connections::new(self.listener, accounts);
+        while let Some(Ok(stream)) = incoming.next().await {
             while connections.try_join_next().is_some() {}
-            let Some(count) = accounts.connect(address.ip()) else { continue };
             if connections.len() >= IN_TOTAL {
                 continue;
             }
@@ -133,11 +131,11 @@ impl HttpEndpoint {
             let answers = Answers {
                 reports: Arc::clone(&reports),
                 permit: Arc::clone(&permit),
+                peer: stream.connect_info(),
                 has_page: self.has_page,
                 is_permitted: true,
             };
             connections.spawn(async move {
-                let _count = count;
                 let _ = tokio::time::timeout(LONGEST, connection(stream, acceptor, answers)).await;
             });
         }
@@ -150,12 +148,13 @@ struct Answers {
     reports: Arc<Reports>,
     /// The permit of the report that is being made.
     permit: Arc<Semaphore>,
+    peer: Peer,
     has_page: bool,
     /// Whether the certificate of the peer permits it to read.
     is_permitted: bool,
 }
 
-async fn connection(stream: TcpStream, acceptor: Option<Acceptor>, mut answers: Answers) {
+async fn connection(stream: Connection, acceptor: Option<Acceptor>, mut answers: Answers) {
     let Some(Acceptor(acceptor)) = acceptor else { return answer_all(stream, answers).await };
     match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
@@ -189,6 +188,7 @@ where
 }
 
 async fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Full<Bytes>> {
+    answers.peer.note_request();
     if !answers.is_permitted {
         return text(StatusCode::FORBIDDEN, "the certificate has no valid role\n");
     }
