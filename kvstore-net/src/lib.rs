@@ -86,6 +86,7 @@ mod proto;
 mod quiet;
 pub mod rules;
 mod runtime;
+mod same_machine;
 mod same_process;
 mod server;
 #[cfg(test)]

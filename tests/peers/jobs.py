@@ -158,16 +158,23 @@ def wire(program):
 
 
 def on_server(
-    program, kind, num_workers, server_arguments=(), worker_arguments=(), certificates=None
+    program,
+    kind,
+    num_workers,
+    server_arguments=(),
+    worker_arguments=(),
+    certificates=None,
+    host="127.0.0.1",
 ):
     """Returns a server and its workers. `kind` is `net` for the network store, `raw` for plain
-    sockets. `certificates` is a folder with those of each role."""
+    sockets. `certificates` is a folder with those of each role. Without certificates, workers reach
+    the store of 127.0.0.1 over a Unix socket, and that of other hosts over TCP."""
 
     def environment(role):
         return {"KVSTORE_CERTIFICATES": str(certificates / role)} if certificates else {}
 
     def commands():
-        address = f"127.0.0.1:{free_port()}"
+        address = f"{host}:{free_port()}"
         server = [program, f"{kind}-server", address, *map(str, server_arguments)]
         worker = [program, f"{kind}-worker", address, *map(str, worker_arguments)]
         workers = [(worker, environment("worker"))] * num_workers

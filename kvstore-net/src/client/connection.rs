@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use kvstore_core::{Backends, Description, Error, Result, Value};
+use kvstore_core::{Backends, Description, Error, Result, Value, fallible};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::endpoint::{CONNECT, endpoint};
+use super::endpoint::{CONNECT, channel};
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
 use super::pulled::PulledVersions;
 use super::streams::Streams;
@@ -185,9 +185,10 @@ pub(super) fn is_unknown(error: &Error) -> bool {
 impl Connection {
     /// Connects to a server and joins its group.
     pub(super) async fn open(target: Target) -> Result<Arc<Self>> {
-        let endpoint = endpoint(&target.server, &target.security)?;
-        let endpoint = endpoint.connect_timeout(target.timeout.min(CONNECT));
-        let channels = (0..target.connections.get()).map(|_| endpoint.connect_lazy()).collect();
+        let timeout = target.timeout.min(CONNECT);
+        let channels = (0..target.connections.get())
+            .map(|_| channel(&target.server, &target.security, timeout));
+        let channels = fallible::try_collect(channels)?;
         Self::join(target, channels).await
     }
 

@@ -2,15 +2,34 @@
 
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use kvstore_core::{Error, Result};
-use tonic::transport::Endpoint;
+use tonic::codegen::http::Uri;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::certificates::Security;
+use crate::same_machine;
 use crate::server::{FRAME, KEEP_ALIVE, WINDOW};
 
 /// How long an attempt to connect may take. The next one follows after a pause of up to a second,
 /// so that a client reconnects soon after the network is back.
 pub(super) const CONNECT: Duration = Duration::from_secs(5);
+
+/// Returns a connection to a server, which begins when it is used.
+///
+/// # Errors
+/// - The errors of [`endpoint`].
+pub(super) fn channel(server: &str, security: &Security, timeout: Duration) -> Result<Channel> {
+    let endpoint = endpoint(server, security)?.connect_timeout(timeout);
+    if security.certificates.is_some() || !same_machine::may_be_unix(server) {
+        return Ok(endpoint.connect_lazy());
+    }
+    let server = server.to_owned();
+    Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+        let server = server.clone();
+        async move { same_machine::connect(&server).await.map(TokioIo::new) }
+    })))
+}
 
 /// Returns the settings of a connection to a server.
 ///

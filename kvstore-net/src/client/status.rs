@@ -6,7 +6,7 @@ use kvstore_core::{Error, GroupMember, Result};
 use tonic::{Code, Status};
 
 use super::NetStoreOptions;
-use super::endpoint::endpoint;
+use super::endpoint::channel;
 use super::membership::reason_of;
 use super::streams;
 use crate::certificates::refusal;
@@ -48,13 +48,9 @@ impl ServerStatus {
         let none = || Error::invalid("servers: expected at least one HOST:PORT, found none");
         let server = options.servers.first().ok_or_else(none)?;
         let timeout = options.timeout;
-        let endpoint = endpoint(server, &options.security)?.connect_timeout(timeout);
-        let address = server.clone();
+        let (address, security) = (server.clone(), options.security.clone());
         let asking = async move {
-            let failed = |source: tonic::transport::Error| {
-                refused_or_lost(&address, &Status::from_error(Box::new(source)))
-            };
-            let channel = endpoint.connect().await.map_err(failed)?;
+            let channel = channel(&address, &security, timeout)?;
             let request = proto::Request {
                 verb: Some(Verb::Status(proto::Empty {})),
                 ..proto::Request::default()

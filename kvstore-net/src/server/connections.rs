@@ -2,19 +2,20 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpSocket, lookup_host};
 use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
 use super::access::Peer;
 use crate::accounts::{Accounts, ConnectionCount};
+use crate::same_machine::{Listener, Socket, set_nodelay};
 
 /// The number of bytes, and of requests, after which other tasks run.
 const BYTES: usize = 1 << 20;
@@ -32,7 +33,7 @@ const FIRST_REQUEST: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens on an address.
-pub(super) async fn listen(address: String) -> io::Result<TcpListener> {
+pub(super) async fn listen(address: String) -> io::Result<Listener> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in lookup_host(address).await? {
         match listen_on(address) {
@@ -43,7 +44,7 @@ pub(super) async fn listen(address: String) -> io::Result<TcpListener> {
     Err(failure)
 }
 
-fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen_on(address: SocketAddr) -> io::Result<Listener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
@@ -51,30 +52,29 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     // A server that starts again may use the port at once.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(WAITING)
+    socket.listen(WAITING).map(Listener::of_tcp)
 }
 
 /// The connections to a server, except those above the limits of their peers, which are closed.
 pub(super) struct Connections {
-    listener: TcpListener,
+    listener: Listener,
     accounts: Arc<Accounts>,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connections {
-    pub(super) fn new(listener: TcpListener, accounts: Arc<Accounts>) -> Self {
+    pub(super) fn new(listener: Listener, accounts: Arc<Accounts>) -> Self {
         Self { listener, accounts, pause: None }
     }
 
     /// Returns a connection, or `None` if its peer has too many.
-    fn admit(&self, stream: TcpStream, address: IpAddr) -> Option<Connection> {
+    fn admit(&self, stream: Socket, address: IpAddr) -> Option<Connection> {
         let Some(count) = self.accounts.connect(address) else {
             // Not a warning, because a peer could fill the log.
             tracing::debug!(%address, "a connection is closed: there are too many");
             return None;
         };
-        // A small message must not wait for the acknowledgement of the one before.
-        if let Err(error) = stream.set_nodelay(true) {
+        if let Err(error) = set_nodelay(&stream) {
             tracing::debug!(%address, %error, "a connection is lost");
             return None;
         }
@@ -94,7 +94,7 @@ impl Stream for Connections {
             }
             match ready!(this.listener.poll_accept(context)) {
                 Ok((stream, address)) => {
-                    if let Some(connection) = this.admit(stream, address.ip()) {
+                    if let Some(connection) = this.admit(stream, address) {
                         return Poll::Ready(Some(Ok(connection)));
                     }
                 }
@@ -112,7 +112,7 @@ impl Stream for Connections {
 /// would arrive first, because the task of a connection reads until the socket is empty.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Socket,
     /// The number of bytes that have arrived since the last pause.
     received: usize,
     /// The number of requests at the last pause.
@@ -124,7 +124,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, count: ConnectionCount) -> Self {
+    fn new(stream: Socket, count: ConnectionCount) -> Self {
         let first_request = Some(Box::pin(sleep(FIRST_REQUEST)));
         let peer = Peer::new(Arc::clone(count.account()));
         Self { stream, received: 0, num_requests: 0, first_request, peer, _count: count }
@@ -141,7 +141,8 @@ impl AsyncRead for Connection {
         // Each request is a task. A peer could start very many before the first one runs.
         if self.received >= BYTES || num_requests - self.num_requests >= REQUESTS {
             (self.received, self.num_requests) = (0, num_requests);
-            context.waker().wake_by_ref();
+            // Wakes this task behind those that are ready, which includes the tasks of new requests.
+            let _ = pin!(tokio::task::yield_now()).poll(context);
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -205,6 +206,7 @@ mod tests {
 
     use kvstore_core::Backends;
     use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::accounts::Limits;
@@ -231,7 +233,8 @@ mod tests {
             let mut message = tokio::io::repeat(7).take(u64::try_from(LEN).unwrap());
             tokio::io::copy(&mut message, &mut stream).await.unwrap();
         });
-        let mut paced = Connection::new(listener.accept().await.unwrap().0, count);
+        let (accepted, _) = listener.accept().await.unwrap();
+        let mut paced = Connection::new(Socket::Left(accepted), count);
         let (mut first, mut bytes) = ([0; 100], Vec::new());
         paced.read_exact(&mut first).await.unwrap();
         paced.received = BYTES;

@@ -16,7 +16,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvstore_core::{Backends, Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -30,6 +29,7 @@ use super::report::Reports;
 use crate::accounts::{Accounts, Limits};
 use crate::certificates::{Security, check_on_this_machine};
 use crate::runtime;
+use crate::same_machine::Listener;
 
 /// The most connections of a peer, and of all peers. Further ones are closed.
 const OF_A_PEER: usize = 16;
@@ -50,7 +50,7 @@ const POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe
 /// An endpoint that listens but does not answer yet.
 #[derive(Debug)]
 pub(super) struct HttpEndpoint {
-    listener: TcpListener,
+    listener: Listener,
     address: SocketAddr,
     acceptor: Option<Acceptor>,
     has_page: bool,

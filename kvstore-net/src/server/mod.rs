@@ -140,7 +140,11 @@ impl Server {
         };
         let runtime = runtime::parallel()?;
         let listen_on = options.address.clone();
-        let bound = runtime::wait(&runtime, async move { listen(listen_on).await })?;
+        let has_unix_socket = certificates.is_none();
+        let bound = runtime::wait(&runtime, async move {
+            let listener = listen(listen_on).await?;
+            Ok(if has_unix_socket { listener.with_unix_socket() } else { listener })
+        })?;
         let listener = bound.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let endpoint = HttpEndpoint::start(&runtime, options)?;

@@ -52,6 +52,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "rules",
             "proto",
             "same_process",
+            "same_machine",
             "wire",
             "runtime",
             "certificates",
