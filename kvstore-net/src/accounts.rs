@@ -98,6 +98,7 @@ impl Accounts {
                 peer,
                 num_connections: AtomicUsize::new(0),
                 num_members: AtomicUsize::new(0),
+                num_waiting: AtomicUsize::new(0),
                 num_bytes: AtomicUsize::new(0),
                 most_bytes: self.most_bytes,
             })
@@ -160,6 +161,8 @@ pub(crate) struct Account {
     peer: IpAddr,
     num_connections: AtomicUsize,
     num_members: AtomicUsize,
+    /// The requests whose tasks have not run yet.
+    num_waiting: AtomicUsize,
     num_bytes: AtomicUsize,
     most_bytes: usize,
 }
@@ -177,6 +180,16 @@ impl Account {
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn num_bytes(&self) -> usize {
         self.num_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that waits for its task until the returned value is dropped.
+    pub(crate) fn count_waiting(self: &Arc<Self>) -> WaitingCount {
+        self.num_waiting.fetch_add(1, Ordering::Relaxed);
+        WaitingCount(Arc::clone(self))
+    }
+
+    pub(crate) fn num_waiting(&self) -> usize {
+        self.num_waiting.load(Ordering::Relaxed)
     }
 
     /// Counts a member until the returned value is dropped.
@@ -224,6 +237,16 @@ impl Account {
             ))
         })?;
         Ok(Charge { account: Arc::clone(self), num_bytes })
+    }
+}
+
+/// A request that counts as waiting until this is dropped.
+#[derive(Debug)]
+pub(crate) struct WaitingCount(Arc<Account>);
+
+impl Drop for WaitingCount {
+    fn drop(&mut self) {
+        self.0.num_waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

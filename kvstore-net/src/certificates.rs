@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tonic::Status;
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// How long a peer may take to prove who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -59,8 +59,7 @@ impl Certificates {
         let key = pem(&folder, "key.pem", "PRIVATE KEY")?;
         let certificates = Self { folder, authority, certificate, key };
         // A damaged file is reported here, where its folder is known.
-        let checked = tonic::transport::Server::builder().tls_config(certificates.of_server());
-        checked.map_err(|error| certificates.not_valid(&error))?;
+        certificates.of_server()?;
         Ok(certificates)
     }
 
@@ -68,14 +67,18 @@ impl Certificates {
         Identity::from_pem(&self.certificate, &self.key)
     }
 
-    /// Returns the settings of a server.
-    pub(crate) fn of_server(&self) -> ServerTlsConfig {
-        let server = ServerTlsConfig::new().identity(self.identity());
-        server.client_ca_root(self.authority.clone()).timeout(HANDSHAKE)
+    /// Returns the settings of a gRPC server, whose members need certificates.
+    pub(crate) fn of_server(&self) -> Result<Arc<rustls::ServerConfig>> {
+        self.of_server_for(Vec::from([Vec::from(b"h2")]))
     }
 
     /// Returns the settings of an HTTP server, whose clients also need certificates.
     pub(crate) fn of_http_server(&self) -> Result<Arc<rustls::ServerConfig>> {
+        self.of_server_for(Vec::new())
+    }
+
+    /// Returns the settings of a server for these protocols, or for any.
+    fn of_server_for(&self, protocols: Vec<Vec<u8>>) -> Result<Arc<rustls::ServerConfig>> {
         let wrong = |cause: &dyn fmt::Display| {
             Error::invalid(format!("certificates in `{}`: {cause}", self.folder.display()))
         };
@@ -95,7 +98,9 @@ impl Certificates {
             .map_err(|error| wrong(&error))?
             .with_client_cert_verifier(verifier)
             .with_single_cert(in_pem(&self.certificate)?, key);
-        config.map(Arc::new).map_err(|error| wrong(&error))
+        let mut config = config.map_err(|error| wrong(&error))?;
+        config.alpn_protocols = protocols;
+        Ok(Arc::new(config))
     }
 
     /// Returns the settings of a member.

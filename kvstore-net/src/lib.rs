@@ -81,6 +81,7 @@ mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod http2;
 mod proto;
 #[cfg(test)]
 mod quiet;

@@ -1,9 +1,9 @@
 //! Connections between a member and a server on the same machine.
 //!
-//! A Unix socket moves bytes at almost twice the rate of TCP over loopback. So a server that listens
-//! on a loopback address also listens on a Unix socket with a name of this address, and a member
-//! that is given the address tries the Unix socket first. The names are abstract ones of Linux: like
-//! ports, they belong to a network namespace, and like ports, they leave no files behind. On other
+//! A Unix socket moves bytes at almost twice the rate of TCP over loopback. So a server that
+//! listens on a loopback address also listens on a Unix socket with a name of this address, and a
+//! member that is given the address tries the Unix socket first. The names are abstract ones of
+//! Linux: like ports, they belong to a network namespace, and leave no files behind. On other
 //! systems, and with certificates, all connections use TCP.
 
 use std::io;

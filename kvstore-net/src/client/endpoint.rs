@@ -8,8 +8,8 @@ use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::certificates::Security;
+use crate::http2::{FRAME, KEEP_ALIVE, WINDOW};
 use crate::same_machine;
-use crate::server::{FRAME, KEEP_ALIVE, WINDOW};
 
 /// How long an attempt to connect may take. The next one follows after a pause of up to a second,
 /// so that a client reconnects soon after the network is back.

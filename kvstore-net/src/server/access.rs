@@ -1,11 +1,10 @@
 //! [`Access`]: what a caller may do, from the role in its certificate, and what its calls hold.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tonic::Status;
 use tonic::codegen::http::Extensions;
-use tonic::transport::server::TlsConnectInfo;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::accounts::{Account, Charge, MemberCount};
@@ -24,23 +23,25 @@ pub(crate) enum Permission {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     account: Arc<Account>,
-    /// The number of requests that have arrived: streams of calls, not each call.
-    num_requests: Arc<AtomicUsize>,
-    /// Found in the certificate at the first call.
-    permission: Arc<OnceLock<Permission>>,
+    /// Whether a request has arrived.
+    has_request: Arc<AtomicBool>,
 }
 
 impl Peer {
-    pub(super) fn num_requests(&self) -> usize {
-        self.num_requests.load(Ordering::Relaxed)
+    pub(crate) fn new(account: Arc<Account>) -> Self {
+        Self { account, has_request: Arc::default() }
+    }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    pub(super) fn has_request(&self) -> bool {
+        self.has_request.load(Ordering::Relaxed)
     }
 
     pub(super) fn note_request(&self) {
-        self.num_requests.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { account, num_requests: Arc::default(), permission: Arc::default() }
+        self.has_request.store(true, Ordering::Relaxed);
     }
 }
 
@@ -59,23 +60,10 @@ impl Access {
         Self { permission, account: None }
     }
 
-    /// Returns the access of a request, if this is that of an unknown caller.
+    /// Returns the access of a request, which has that of its connection. This is the access of
+    /// requests without a connection.
     pub(crate) fn of(&self, extensions: &Extensions) -> Self {
-        if let Some(info) = extensions.get::<TlsConnectInfo<Peer>>() {
-            let peer = info.get_ref();
-            peer.note_request();
-            let permission = *peer.permission.get_or_init(|| {
-                let certificates = info.peer_certs().unwrap_or_default();
-                let first = certificates.first();
-                first.map_or(Permission::Nothing, |first| Permission::in_certificate(first))
-            });
-            return Self { permission, account: Some(Arc::clone(&peer.account)) };
-        }
-        let account = extensions.get::<Peer>().map(|peer| {
-            peer.note_request();
-            Arc::clone(&peer.account)
-        });
-        Self { account, ..*self }
+        extensions.get().unwrap_or(self).clone()
     }
 
     /// Counts a member until the returned value is dropped.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,15 +11,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, lookup_host};
 use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
-use tonic::transport::server::Connected;
 
 use super::access::Peer;
+use super::serving::Accepted;
 use crate::accounts::{Accounts, ConnectionCount};
 use crate::same_machine::{Listener, Socket, set_nodelay};
 
-/// The number of bytes, and of requests, after which other tasks run.
+/// The number of bytes after which other tasks run.
 const BYTES: usize = 1 << 20;
-const REQUESTS: usize = 64;
+
+/// The most requests of a peer that wait for the first turn of their tasks. While there are more,
+/// its connections read nothing.
+const MOST_WAITING: usize = 64;
 
 /// How many connections may wait until the server accepts them. The system allows fewer, if it is
 /// set so.
@@ -107,16 +110,15 @@ impl Stream for Connections {
     }
 }
 
-/// A connection that pauses after each mebibyte or 64 requests that it receives, so that the task
-/// that needs the data runs while they are in the cache. Without pauses, a complete window of data
-/// would arrive first, because the task of a connection reads until the socket is empty.
+/// A connection that pauses after each mebibyte that it receives, so that the task that needs the
+/// data runs while they are in the cache, and while many requests wait for their tasks. Without
+/// pauses, a complete window of data would arrive first, because the task of a connection reads
+/// until the socket is empty.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Socket,
     /// The number of bytes that have arrived since the last pause.
     received: usize,
-    /// The number of requests at the last pause.
-    num_requests: usize,
     /// Until when the first request must arrive, if none has.
     first_request: Option<Pin<Box<Sleep>>>,
     peer: Peer,
@@ -127,7 +129,7 @@ impl Connection {
     fn new(stream: Socket, count: ConnectionCount) -> Self {
         let first_request = Some(Box::pin(sleep(FIRST_REQUEST)));
         let peer = Peer::new(Arc::clone(count.account()));
-        Self { stream, received: 0, num_requests: 0, first_request, peer, _count: count }
+        Self { stream, received: 0, first_request, peer, _count: count }
     }
 }
 
@@ -137,17 +139,14 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let num_requests = self.peer.num_requests();
-        // Each request is a task. A peer could start very many before the first one runs.
-        if self.received >= BYTES || num_requests - self.num_requests >= REQUESTS {
-            (self.received, self.num_requests) = (0, num_requests);
-            // Wakes this task behind those that are ready, which includes the tasks of new requests.
-            let _ = pin!(tokio::task::yield_now()).poll(context);
+        if self.received >= BYTES || self.peer.account().num_waiting() >= MOST_WAITING {
+            self.received = 0;
+            context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if num_requests > 0 {
+        if self.peer.has_request() {
             self.first_request = None;
         } else if let Some(first_request) = &mut self.first_request
             && first_request.as_mut().poll(context).is_ready()
@@ -191,10 +190,8 @@ impl AsyncWrite for Connection {
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
+impl Accepted for Connection {
+    fn peer(&self) -> Peer {
         self.peer.clone()
     }
 }

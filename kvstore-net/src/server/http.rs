@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::serving::{Accepted, Acceptor};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -18,11 +19,9 @@ use kvstore_core::{Backends, Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
 use tokio_stream::StreamExt;
-use tonic::transport::server::Connected;
 
-use super::access::{Peer, Permission};
+use super::access::Peer;
 use super::connections::{Connection, Connections, listen};
 use super::options::ServerOptions;
 use super::report::Reports;
@@ -56,16 +55,6 @@ pub(super) struct HttpEndpoint {
     has_page: bool,
 }
 
-/// Accepts encrypted connections.
-#[derive(Clone)]
-struct Acceptor(TlsAcceptor);
-
-impl std::fmt::Debug for Acceptor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Acceptor")
-    }
-}
-
 impl HttpEndpoint {
     /// Listens on the address in the options, if there is one.
     ///
@@ -88,7 +77,7 @@ impl HttpEndpoint {
     async fn listen(address: String, security: &Security, has_page: bool) -> Result<Self> {
         let acceptor = match security.of("metrics", &address)? {
             Some(certificates) if check_on_this_machine("metrics", &address).is_err() => {
-                Some(Acceptor(TlsAcceptor::from(certificates.of_http_server()?)))
+                Some(Acceptor::new(certificates.of_http_server()?))
             }
             _ => None,
         };
@@ -131,7 +120,7 @@ impl HttpEndpoint {
             let answers = Answers {
                 reports: Arc::clone(&reports),
                 permit: Arc::clone(&permit),
-                peer: stream.connect_info(),
+                peer: stream.peer(),
                 has_page: self.has_page,
                 is_permitted: true,
             };
@@ -155,17 +144,10 @@ struct Answers {
 }
 
 async fn connection(stream: Connection, acceptor: Option<Acceptor>, mut answers: Answers) {
-    let Some(Acceptor(acceptor)) = acceptor else { return answer_all(stream, answers).await };
-    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => {
-            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            let first = certificates.first();
-            answers.is_permitted =
-                first.is_some_and(|first| Permission::in_certificate(first).check_read().is_ok());
-            answer_all(stream, answers).await;
-        }
-        Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics was rejected"),
-        Err(_) => tracing::debug!("a handshake for metrics took too long"),
+    let Some(acceptor) = acceptor else { return answer_all(stream, answers).await };
+    if let Some((stream, permission)) = acceptor.accept(stream).await {
+        answers.is_permitted = permission.check_read().is_ok();
+        answer_all(stream, answers).await;
     }
 }
 

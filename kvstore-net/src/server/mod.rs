@@ -18,21 +18,19 @@ mod records;
 mod replies;
 mod report;
 pub(crate) mod service;
+pub(crate) mod serving;
 mod snapshots;
 mod standard;
 mod verbs;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
 use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::Stream;
-use tonic::transport::server::Connected;
 use tonic_health::server::HealthReporter;
 
 use self::access::Access;
@@ -44,6 +42,7 @@ use self::group::Group;
 use self::holder::Holder;
 use self::http::HttpEndpoint;
 use self::service::{Methods, Service};
+use self::serving::{Acceptor, serve};
 use crate::accounts::Accounts;
 use crate::certificates::{Certificates, Security};
 use crate::runtime;
@@ -56,23 +55,6 @@ pub use self::options::ServerOptions;
 pub(crate) use self::service::VERSION;
 #[cfg(test)]
 pub(crate) use self::verbs::kind;
-
-/// The windows of flow control. The default of 64 KiB would limit the rate to one window per round
-/// trip.
-pub(crate) const WINDOW: u32 = 16 << 20;
-
-/// The most bytes of an HTTP/2 frame: a message with the most data, and 64 KiB for a request. Each
-/// frame is a call of the system on both sides, and the default of 16 KiB makes these calls the
-/// largest part of a long transfer.
-pub(crate) const FRAME: u32 = (512 + 64) << 10;
-
-/// How often server and client test a connection, and how long a test may take. Otherwise they
-/// would not notice that the other machine is gone.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
-
-/// The most calls of a connection at the same time. Calls may wait for each other, so there must be
-/// room for one of each thread of a member. The default is 200.
-const MOST_STREAMS: u32 = 1 << 16;
 
 /// How long a server that ends waits for the calls that run, and then for its connections.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -133,7 +115,8 @@ impl Server {
         })?;
         let store = Arc::new(store);
         let certificates = options.security.of("address", &options.address)?;
-        let builder = builder(certificates)?;
+        let acceptor = certificates.map(Certificates::of_server).transpose()?;
+        let acceptor = acceptor.map(Acceptor::new);
         let failed = |source: std::io::Error| Error::Transport {
             operation: format!("cannot listen on {}", options.address),
             source: source.into(),
@@ -169,7 +152,7 @@ impl Server {
             runtime.spawn(endpoint.serve(reports, ending.clone()))
         });
         let incoming = Connections::new(listener, accounts);
-        let members = runtime.spawn(serve(builder, methods, incoming, ending));
+        let members = runtime.spawn(serve(acceptor, methods, incoming, ending));
         tracing::info!(%address, "serving");
         let serving = Mutex::new(Some(Serving { members, endpoint }));
         let process = Origin::current();
@@ -270,66 +253,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shut_down();
-    }
-}
-
-/// Returns the settings of connections.
-///
-/// # Errors
-/// - [`Error::InvalidArgument`] if the certificates are not valid.
-pub(crate) fn builder(certificates: Option<&Certificates>) -> Result<tonic::transport::Server> {
-    let builder = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE))
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_frame_size(FRAME)
-        .max_concurrent_streams(Some(MOST_STREAMS));
-    let Some(certificates) = certificates else { return Ok(builder) };
-    let builder = builder.tls_config(certificates.of_server());
-    builder.map_err(|error| certificates.not_valid(&error))
-}
-
-/// Serves connections until `ending` is true.
-pub(crate) async fn serve<I, C>(
-    builder: tonic::transport::Server,
-    methods: Methods,
-    incoming: I,
-    mut ending: watch::Receiver<bool>,
-) where
-    I: Stream<Item = std::io::Result<C>>,
-    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
-{
-    let service = methods.service();
-    let holder = Arc::clone(&service.holder);
-    let leases = tokio::spawn(end_leases(Arc::clone(&service.group), Arc::downgrade(&holder)));
-    standard::report(&service.health, true).await;
-    let served = builder
-        .serve_with_incoming_shutdown(methods, incoming, async move {
-            let _ = ending.wait_for(|end| *end).await;
-        })
-        .await;
-    leases.abort();
-    let forgotten = holder.forget_all_snapshots();
-    drop(tokio::task::spawn_blocking(move || drop(forgotten)));
-    if let Err(error) = served {
-        tracing::error!(%error, "the server failed");
-    }
-}
-
-/// Ends the leases that are over, and forgets what belongs to them.
-async fn end_leases(group: Arc<Group>, holder: Weak<Holder>) {
-    loop {
-        let wait = group.end_leases();
-        let Some(forgotten) = holder.upgrade().map(|holder| holder.forget_snapshots()) else {
-            return;
-        };
-        if !forgotten.is_empty() {
-            tracing::info!(count = forgotten.len(), "forgetting the snapshots of a member");
-            // Elsewhere, because dropping them may take long or run code of an updater.
-            drop(tokio::task::spawn_blocking(move || drop(forgotten)));
-        }
-        tokio::time::sleep(wait).await;
     }
 }
 

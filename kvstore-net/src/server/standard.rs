@@ -13,7 +13,7 @@ use tonic::codegen::{BoxFuture, Service, http};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
-use tower::util::BoxCloneService;
+use tower::util::BoxCloneSyncService;
 
 use super::access::Access;
 use crate::accounts::{Charge, STREAM};
@@ -31,7 +31,7 @@ const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/";
 /// The description of the protocol, which `make protocol` writes.
 const DESCRIPTOR: &[u8] = include_bytes!("../proto/descriptor.bin");
 
-type Boxed = BoxCloneService<http::Request<Body>, http::Response<Body>, Infallible>;
+type Boxed = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
 
 /// Health and reflection.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl StandardServices {
         Ok(Self {
             health: HealthServer::new(HealthService::from_health_reporter(health))
                 .max_decoding_message_size(MOST_MESSAGE),
-            reflection: BoxCloneService::new(reflection),
+            reflection: BoxCloneSyncService::new(reflection),
         })
     }
 

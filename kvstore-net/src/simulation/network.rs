@@ -3,21 +3,24 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use kvstore_core::Backends;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::Uri;
 use tonic::transport::Channel;
-use tonic::transport::server::Connected;
 use turmoil::net::{TcpListener, TcpStream};
 
 use super::schedule::LEASE;
+use crate::accounts::{Accounts, Limits};
 use crate::client::endpoint::endpoint;
 use crate::client::membership::Target;
+use crate::server::{self, access::Peer};
 
 const PORT: u16 = 9191;
 
@@ -53,9 +56,12 @@ pub(super) fn channel(target: &Target, keep_alive: Duration) -> Channel {
 pub(super) async fn listen() -> io::Result<ReceiverStream<io::Result<Accepted>>> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
     let (sender, receiver) = mpsc::channel(1);
+    let accounts = Accounts::new(&Limits::default(), &Backends::new(Vec::new()));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            if sender.send(Ok(Accepted(stream))).await.is_err() {
+            let Some(peer) = accounts.connect(Ipv4Addr::LOCALHOST.into()) else { return };
+            let peer = Peer::new(Arc::clone(peer.account()));
+            if sender.send(Ok(Accepted(stream, peer))).await.is_err() {
                 return;
             }
         }
@@ -64,12 +70,12 @@ pub(super) async fn listen() -> io::Result<ReceiverStream<io::Result<Accepted>>>
 }
 
 /// A connection to this host.
-pub(super) struct Accepted(TcpStream);
+pub(super) struct Accepted(TcpStream, Peer);
 
-impl Connected for Accepted {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
+impl server::serving::Accepted for Accepted {
+    fn peer(&self) -> Peer {
+        self.1.clone()
+    }
 }
 
 impl AsyncRead for Accepted {

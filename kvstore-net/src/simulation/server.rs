@@ -19,7 +19,7 @@ use crate::server::contents::Contents;
 use crate::server::group::Group;
 use crate::server::holder::Holder;
 use crate::server::service::{Methods, Service};
-use crate::server::{builder, serve};
+use crate::server::serving::serve;
 
 /// How long a server that ends waits for its calls.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -79,5 +79,5 @@ pub(super) async fn serve_store(
     let access = Access::unknown(false);
     let service = Service::new(&group, &holder, (number, LEASE), &ending, access);
     let methods = Methods::new(service).unwrap();
-    serve(builder(None).unwrap(), methods, incoming, ending).await;
+    serve(None, methods, incoming, ending).await;
 }

@@ -53,6 +53,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "proto",
             "same_process",
             "same_machine",
+            "http2",
             "wire",
             "runtime",
             "certificates",

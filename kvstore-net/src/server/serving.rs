@@ -1,0 +1,214 @@
+//! [`serve`]: accepts connections and answers their requests.
+//!
+//! The server of `tonic` starts a task for each request, however many wait for their first turn,
+//! so a peer that starts requests faster than the tasks run could fill the memory. Here, [`Tasks`]
+//! counts them, and [`Connection`](super::connections::Connection) reads nothing while there are
+//! too many.
+
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::body::Body;
+use tonic::codegen::Service as _;
+use tonic::codegen::http::Request;
+
+use super::access::{Access, Peer, Permission};
+use super::group::Group;
+use super::holder::Holder;
+use super::service::{Methods, Service};
+use super::standard;
+use crate::accounts::Account;
+use crate::http2::{FRAME, KEEP_ALIVE, WINDOW};
+
+/// The most calls of a connection at the same time. Calls may wait for each other, so there must be
+/// room for one of each thread of a member. The default is 200.
+const MOST_STREAMS: u32 = 1 << 16;
+
+/// How long a peer may take to prove who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// A connection that knows its peer.
+pub(crate) trait Accepted: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    fn peer(&self) -> Peer;
+}
+
+/// Accepts encrypted connections.
+#[derive(Clone)]
+pub(crate) struct Acceptor(TlsAcceptor);
+
+impl std::fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Acceptor")
+    }
+}
+
+impl Acceptor {
+    pub(super) fn new(config: Arc<rustls::ServerConfig>) -> Self {
+        Self(config.into())
+    }
+
+    /// Returns the encrypted connection, and what the certificate of the peer permits. Returns
+    /// `None` if the peer has no valid certificate, or does not prove in time that it has one.
+    pub(super) async fn accept<S>(&self, stream: S) -> Option<(TlsStream<S>, Permission)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        match tokio::time::timeout(HANDSHAKE, self.0.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                let first = certificates.first();
+                let permission =
+                    first.map_or(Permission::Nothing, |first| Permission::in_certificate(first));
+                Some((stream, permission))
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a connection is rejected");
+                None
+            }
+            Err(_) => {
+                tracing::debug!("a connection is rejected: the handshake takes too long");
+                None
+            }
+        }
+    }
+}
+
+/// Serves connections until `ending` is true, and then until each has completed its calls. When the
+/// future is dropped, its connections end.
+pub(crate) async fn serve<I, C>(
+    acceptor: Option<Acceptor>,
+    methods: Methods,
+    incoming: I,
+    mut ending: watch::Receiver<bool>,
+) where
+    I: Stream<Item = std::io::Result<C>>,
+    C: Accepted,
+{
+    let Service { group, holder, health, .. } = methods.service().clone();
+    let leases = tokio::spawn(end_leases(group, Arc::downgrade(&holder)));
+    standard::report(&health, true).await;
+    let mut connections = JoinSet::new();
+    let later = ending.clone();
+    let accepting = async {
+        let mut incoming = pin!(incoming);
+        while let Some(accepted) = incoming.next().await {
+            while connections.try_join_next().is_some() {}
+            if let Ok(stream) = accepted {
+                let (acceptor, methods) = (acceptor.clone(), methods.clone());
+                connections.spawn(connection(stream, acceptor, methods, later.clone()));
+            }
+        }
+    };
+    // Drops the listener first, so that later members are rejected at once.
+    tokio::select! {
+        () = accepting => {}
+        () = ended(&mut ending) => {}
+    }
+    while connections.join_next().await.is_some() {}
+    leases.abort();
+    let forgotten = holder.forget_all_snapshots();
+    drop(tokio::task::spawn_blocking(move || drop(forgotten)));
+}
+
+/// Waits until the server ends.
+async fn ended(ending: &mut watch::Receiver<bool>) {
+    let _ = ending.wait_for(|end| *end).await;
+}
+
+async fn connection<C: Accepted>(
+    stream: C,
+    acceptor: Option<Acceptor>,
+    methods: Methods,
+    ending: watch::Receiver<bool>,
+) {
+    let peer = stream.peer();
+    let account = Some(Arc::clone(peer.account()));
+    let Some(acceptor) = acceptor else {
+        let access = Access { account, permission: Permission::Administer };
+        return answer_all(stream, (peer, access), methods, ending).await;
+    };
+    if let Some((stream, permission)) = acceptor.accept(stream).await {
+        answer_all(stream, (peer, Access { permission, account }), methods, ending).await;
+    }
+}
+
+async fn answer_all<S>(
+    stream: S,
+    (peer, access): (Peer, Access),
+    methods: Methods,
+    mut ending: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let tasks = Tasks(Arc::clone(peer.account()));
+    let service = service_fn(move |request: Request<Incoming>| {
+        peer.note_request();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(access.clone());
+        methods.clone().call(request)
+    });
+    let serving = http2::Builder::new(tasks)
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_frame_size(FRAME)
+        .max_concurrent_streams(MOST_STREAMS)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut serving = pin!(serving);
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = ended(&mut ending) => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection is lost");
+    }
+}
+
+/// Starts the tasks of a connection.
+#[derive(Clone)]
+struct Tasks(Arc<Account>);
+
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        let waiting = self.0.count_waiting();
+        tokio::spawn(async move {
+            drop(waiting);
+            task.await;
+        });
+    }
+}
+
+/// Ends the leases that are over, and forgets what belongs to them.
+async fn end_leases(group: Arc<Group>, holder: Weak<Holder>) {
+    loop {
+        let wait = group.end_leases();
+        let Some(forgotten) = holder.upgrade().map(|holder| holder.forget_snapshots()) else {
+            return;
+        };
+        if !forgotten.is_empty() {
+            tracing::info!(count = forgotten.len(), "forgetting the snapshots of a member");
+            // Elsewhere, because dropping them may take long or run code of an updater.
+            drop(tokio::task::spawn_blocking(move || drop(forgotten)));
+        }
+        tokio::time::sleep(wait).await;
+    }
+}
