@@ -21,11 +21,11 @@ use kvstore::{NetStoreOptions, ServerStatus};
 
 use self::process::{LONG, Process};
 
-/// The most memory that the server may need in addition, in kilobytes. Without its limit for new
-/// requests, a second of these attacks needs several times as much.
-const MOST_KILOBYTES: usize = 150 << 10;
-const NUM_CONNECTIONS: usize = 4;
-const DURATION: Duration = Duration::from_secs(3);
+/// The most memory that the server may need in addition, in kilobytes. Without its limits, a second
+/// of the first two attacks needs several times as much.
+const MOST_KILOBYTES: usize = 200 << 10;
+const NUM_CONNECTIONS: usize = 16;
+const DURATION: Duration = Duration::from_secs(2);
 
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
@@ -68,14 +68,21 @@ const ATTACKS: [(&str, Attack); 5] = [
     ("pings", |bytes, _| frame(bytes, PING, 0, 0, &[0; 8])),
 ];
 
-/// Sends the frames until the server closes the connection or the time is over.
+/// Sends the frames until the time is over. Connects again when the server closes the connection.
 fn attack(address: &str, attack: Attack, reads: bool) {
+    let start = Instant::now();
+    while start.elapsed() < DURATION {
+        attack_once(address, attack, reads, start);
+    }
+}
+
+fn attack_once(address: &str, attack: Attack, reads: bool, start: Instant) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let mut bytes = Vec::from(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     frame(&mut bytes, SETTINGS, 0, 0, &[]);
-    let (start, mut next, mut sent, mut unread) = (Instant::now(), 1, 0, [0; 4096]);
+    let (mut next, mut sent, mut unread) = (1, 0, [0; 4096]);
     while start.elapsed() < DURATION {
         if sent == bytes.len() {
             bytes.clear();

@@ -173,7 +173,10 @@ impl Account {
     }
 
     fn is_used(&self) -> bool {
-        self.num_connections() > 0 || self.num_bytes.load(Ordering::Relaxed) > 0
+        self.num_connections() > 0
+            || self.num_waiting() > 0
+            || self.num_members.load(Ordering::Relaxed) > 0
+            || self.num_bytes.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the bytes that count at the moment.

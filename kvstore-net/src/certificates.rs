@@ -16,7 +16,7 @@ use tonic::Status;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// How long a peer may take to prove who it is.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The certificate of a process, its private key, and the authority that it trusts.
 ///

@@ -13,6 +13,10 @@ use std::task::{Context, Poll};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio_util::either::Either;
 
+/// The user that represents all those that a user namespace does not have.
+#[cfg(target_os = "linux")]
+const NOBODY: u32 = 65534;
+
 /// A connection between two processes.
 #[cfg(target_os = "linux")]
 pub(crate) type Socket = Either<TcpStream, tokio::net::UnixStream>;
@@ -25,6 +29,10 @@ pub(crate) struct Listener {
     tcp: TcpListener,
     #[cfg(target_os = "linux")]
     unix: Option<tokio::net::UnixListener>,
+    /// Which one has the next connection, if both have one. Otherwise, a program that connects to
+    /// one again and again would keep the members of the other one out.
+    #[cfg(target_os = "linux")]
+    is_unix_next: bool,
 }
 
 impl Listener {
@@ -34,6 +42,8 @@ impl Listener {
             tcp,
             #[cfg(target_os = "linux")]
             unix: None,
+            #[cfg(target_os = "linux")]
+            is_unix_next: false,
         }
     }
 
@@ -64,17 +74,32 @@ impl Listener {
     /// Returns the next connection and the address of its peer. For a Unix socket that is the
     /// loopback address.
     pub(crate) fn poll_accept(
-        &self,
+        &mut self,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<(Socket, IpAddr)>> {
         #[cfg(target_os = "linux")]
-        if let Some(unix) = &self.unix
-            && let Poll::Ready(accepted) = unix.poll_accept(context)
         {
-            let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            return Poll::Ready(accepted.map(|(stream, _)| (Either::Right(stream), loopback)));
+            self.is_unix_next = !self.is_unix_next;
+            if self.is_unix_next {
+                let accepted = self.poll_unix(context);
+                return if accepted.is_ready() { accepted } else { self.poll_tcp(context) };
+            }
+            let accepted = self.poll_tcp(context);
+            if accepted.is_ready() { accepted } else { self.poll_unix(context) }
         }
+        #[cfg(not(target_os = "linux"))]
+        self.poll_tcp(context)
+    }
+
+    fn poll_tcp(&self, context: &mut Context<'_>) -> Poll<io::Result<(Socket, IpAddr)>> {
         self.tcp.poll_accept(context).map_ok(|(stream, peer)| (Either::Left(stream), peer.ip()))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn poll_unix(&self, context: &mut Context<'_>) -> Poll<io::Result<(Socket, IpAddr)>> {
+        let Some(unix) = &self.unix else { return Poll::Pending };
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        unix.poll_accept(context).map_ok(|(stream, _)| (Either::Right(stream), loopback))
     }
 }
 
@@ -115,13 +140,14 @@ pub(crate) async fn connect(server: &str) -> io::Result<Socket> {
 }
 
 /// Connects to the Unix socket of an address. Any process can take a name that is free, so the one
-/// that has it must belong to the user of this process or to the administrator.
+/// that has it must belong to the user of this process or to root. In a container, users outside of
+/// it may all appear as [`NOBODY`].
 #[cfg(target_os = "linux")]
 async fn connect_unix(address: SocketAddr) -> Option<tokio::net::UnixStream> {
     let stream = tokio::net::UnixStream::connect(name(address)?).await.ok()?;
     let server = stream.peer_cred().ok()?.uid();
     let own = tokio::net::UnixStream::pair().ok()?.0.peer_cred().ok()?.uid();
-    if server != own && server != 0 {
+    if server == NOBODY || (server != own && server != 0) {
         tracing::debug!(%address, server, "a Unix socket of another user is not used");
         return None;
     }
@@ -168,7 +194,7 @@ mod tests {
     }
 
     /// Connects, sends a byte in each direction, and returns whether that was over a Unix socket.
-    async fn is_unix(listener: &Listener, server: &str) -> bool {
+    async fn is_unix(listener: &mut Listener, server: &str) -> bool {
         let (accepted, connected) =
             tokio::join!(poll_fn(|context| listener.poll_accept(context)), connect(server));
         let ((mut at_server, peer), mut at_member) = (accepted.unwrap(), connected.unwrap());
@@ -184,22 +210,22 @@ mod tests {
     async fn members_of_a_loopback_address_use_the_unix_socket() {
         for bound in ["127.0.0.1:0", "0.0.0.0:0", "localhost:0"] {
             let (listener, address) = listen(bound).await;
-            let listener = listener.with_unix_socket();
+            let mut listener = listener.with_unix_socket();
             let port = address.port();
-            assert!(is_unix(&listener, &format!("127.0.0.1:{port}")).await, "{bound}");
-            assert!(is_unix(&listener, &format!("localhost:{port}")).await, "{bound}");
+            assert!(is_unix(&mut listener, &format!("127.0.0.1:{port}")).await, "{bound}");
+            assert!(is_unix(&mut listener, &format!("localhost:{port}")).await, "{bound}");
         }
     }
 
     #[tokio::test]
     async fn members_of_other_servers_and_addresses_use_tcp() {
-        let (listener, address) = listen("127.0.0.1:0").await;
-        assert!(!is_unix(&listener, &address.to_string()).await);
+        let (mut listener, address) = listen("127.0.0.1:0").await;
+        assert!(!is_unix(&mut listener, &address.to_string()).await);
         let (listener, address) = listen("0.0.0.0:0").await;
-        let listener = listener.with_unix_socket();
-        assert!(!is_unix(&listener, &format!("127.0.0.2:{}", address.port())).await);
+        let mut listener = listener.with_unix_socket();
+        assert!(!is_unix(&mut listener, &format!("127.0.0.2:{}", address.port())).await);
         let (listener, address) = listen("127.0.0.2:0").await;
-        assert!(!is_unix(&listener.with_unix_socket(), &address.to_string()).await);
+        assert!(!is_unix(&mut listener.with_unix_socket(), &address.to_string()).await);
     }
 
     #[tokio::test]
@@ -207,25 +233,43 @@ mod tests {
         let (first, address) = listen("127.0.0.1:0").await;
         drop(first.with_unix_socket());
         let (again, _) = listen(&address.to_string()).await;
-        assert!(is_unix(&again.with_unix_socket(), &address.to_string()).await);
+        assert!(is_unix(&mut again.with_unix_socket(), &address.to_string()).await);
     }
 
     #[tokio::test]
     async fn a_full_queue_leads_to_tcp() {
-        let (listener, address) = listen("127.0.0.1:0").await;
+        let (mut listener, address) = listen("127.0.0.1:0").await;
         let name = name(address).unwrap();
         // The least queue: one connection that waits.
         let socket = tokio::net::UnixSocket::new_stream().unwrap();
         socket.bind(&name).unwrap();
         let _full = socket.listen(0).unwrap();
         let _waiting = tokio::net::UnixStream::connect(&name).await.unwrap();
-        assert!(!is_unix(&listener, &address.to_string()).await);
+        assert!(!is_unix(&mut listener, &address.to_string()).await);
+    }
+
+    #[tokio::test]
+    async fn connections_of_one_kind_do_not_keep_out_the_other() {
+        let (listener, address) = listen("127.0.0.1:0").await;
+        let mut listener = listener.with_unix_socket();
+        let name = name(address).unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..10 {
+            waiting.push(Socket::Left(TcpStream::connect(address).await.unwrap()));
+            waiting.push(Socket::Right(tokio::net::UnixStream::connect(&name).await.unwrap()));
+        }
+        let mut num_unix = 0;
+        for _ in 0..10 {
+            let (accepted, _) = poll_fn(|context| listener.poll_accept(context)).await.unwrap();
+            num_unix += usize::from(matches!(accepted, Socket::Right(_)));
+        }
+        assert_eq!(num_unix, 5);
     }
 
     /// A program of another user takes the name of a server's Unix socket.
     #[tokio::test]
     async fn a_unix_socket_of_another_user_is_not_used() {
-        const OTHER_USER: u32 = 65534;
+        const OTHER_USER: u32 = 12345;
         const PROGRAM: &str = "import socket, sys\n\
                                taken = socket.socket(socket.AF_UNIX)\n\
                                taken.bind('\\0' + sys.argv[1])\n\
@@ -251,8 +295,8 @@ mod tests {
         std::io::Read::read_exact(taken.stdout.as_mut().unwrap(), &mut ready).unwrap();
         assert_eq!(&ready, b"ready\n");
         assert!(UnixListener::bind(&name).is_err());
-        let listener = listener.with_unix_socket();
-        assert!(!is_unix(&listener, &address.to_string()).await);
+        let mut listener = listener.with_unix_socket();
+        assert!(!is_unix(&mut listener, &address.to_string()).await);
         drop(taken.stdin.take());
         taken.wait().unwrap();
     }

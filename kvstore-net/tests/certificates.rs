@@ -10,6 +10,8 @@
 mod network;
 
 use std::fs;
+use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvstore::backends;
@@ -223,4 +225,20 @@ fn damaged_files_are_named() {
     fs::copy(other.join("key.pem"), folder.join("key.pem")).unwrap();
     let error = Certificates::read(&folder).unwrap_err().to_string();
     assert!(error.contains(&folder.display().to_string()), "{error}");
+}
+
+#[test]
+fn silent_connections_do_not_delay_the_end_of_a_server() {
+    let authority = Authority::new();
+    let (encrypted, plain) = (Arc::new(protected(&authority)), server());
+    let members = [with(&encrypted, authority.issue("worker")), options(&plain)];
+    for (server, member) in [encrypted, plain].into_iter().zip(members) {
+        let _silent = TcpStream::connect(server.address()).unwrap();
+        // The server accepts connections in their order.
+        drop(connect(&member));
+        let start = Instant::now();
+        server.shut_down();
+        // It waits 5 s for connections with calls.
+        assert!(start.elapsed() < Duration::from_secs(4));
+    }
 }

@@ -111,9 +111,11 @@ impl Stream for Connections {
 }
 
 /// A connection that pauses after each mebibyte that it receives, so that the task that needs the
-/// data runs while they are in the cache, and while many requests wait for their tasks. Without
-/// pauses, a complete window of data would arrive first, because the task of a connection reads
-/// until the socket is empty.
+/// data runs while they are in the cache. Without pauses, a complete window of data would arrive
+/// first, because the task of a connection reads until the socket is empty.
+///
+/// It also pauses while many requests of its peer wait for their tasks. What it has read before a
+/// pause may contain more of them.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Socket,

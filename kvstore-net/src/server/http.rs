@@ -34,8 +34,7 @@ use crate::same_machine::Listener;
 const OF_A_PEER: usize = 16;
 const IN_TOTAL: usize = 256;
 
-/// How long a connection may take for the handshake and for the head of each request, and how long
-/// it may last.
+/// How long a connection may take for the head of each request.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 

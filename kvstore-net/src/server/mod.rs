@@ -42,7 +42,7 @@ use self::group::Group;
 use self::holder::Holder;
 use self::http::HttpEndpoint;
 use self::service::{Methods, Service};
-use self::serving::{Acceptor, serve};
+use self::serving::{Acceptor, CLOSE, serve};
 use crate::accounts::Accounts;
 use crate::certificates::{Certificates, Security};
 use crate::runtime;
@@ -56,9 +56,8 @@ pub(crate) use self::service::VERSION;
 #[cfg(test)]
 pub(crate) use self::verbs::kind;
 
-/// How long a server that ends waits for the calls that run, and then for its connections.
+/// How long a server that ends waits for the calls that run.
 const DRAIN: Duration = Duration::from_secs(60);
-const CLOSE: Duration = Duration::from_secs(5);
 
 /// The tasks of a server: that for members, and that of the HTTP endpoint.
 #[derive(Debug)]
@@ -228,17 +227,14 @@ impl Server {
             return;
         }
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut serving) = serving else { return };
+        let Some(serving) = serving else { return };
         let (group, end) = (Arc::clone(&self.group), self.end.clone());
         let health = self.health.clone();
         let drained = async move {
             standard::report(&health, false).await;
             group.drain(tokio::time::Instant::now() + DRAIN).await;
             let _ = end.send(true);
-            // A stopped member does not close its connection.
-            if tokio::time::timeout(CLOSE, &mut serving.members).await.is_err() {
-                serving.members.abort();
-            }
+            let _ = serving.members.await;
             if let Some(endpoint) = serving.endpoint {
                 let _ = tokio::time::timeout(CLOSE, endpoint).await;
             }

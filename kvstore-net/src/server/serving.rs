@@ -1,9 +1,9 @@
 //! [`serve`]: accepts connections and answers their requests.
 //!
-//! The server of `tonic` starts a task for each request, however many wait for their first turn,
-//! so a peer that starts requests faster than the tasks run could fill the memory. Here, [`Tasks`]
-//! counts them, and [`Connection`](super::connections::Connection) reads nothing while there are
-//! too many.
+//! `hyper` starts a task for each request as soon as it has read it. A peer that sends requests
+//! faster than their tasks run could fill the memory. So [`Tasks`] counts those that have not had
+//! their first turn, and [`Connection`](super::connections::Connection) reads nothing while there
+//! are too many. The server of `tonic` has no place for this.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -29,14 +29,24 @@ use super::holder::Holder;
 use super::service::{Methods, Service};
 use super::standard;
 use crate::accounts::Account;
+use crate::certificates::HANDSHAKE;
 use crate::http2::{FRAME, KEEP_ALIVE, WINDOW};
 
 /// The most calls of a connection at the same time. Calls may wait for each other, so there must be
 /// room for one of each thread of a member. The default is 200.
 const MOST_STREAMS: u32 = 1 << 16;
 
-/// How long a peer may take to prove who it is.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The most streams of a connection, over its life, that violate the flow control of HTTP/2 or get
+/// data after the server has ended them. The latter may happen to a member that the server often
+/// refuses; it connects again.
+const MOST_FAULTY_STREAMS: usize = 4096;
+
+/// The most streams of a connection that the peer has cancelled before the server starts them: the
+/// default, which would change with the library.
+const MOST_CANCELLED_STREAMS: usize = 20;
+
+/// How long a server that ends waits for its connections.
+pub(super) const CLOSE: Duration = Duration::from_secs(5);
 
 /// A connection that knows its peer.
 pub(crate) trait Accepted: AsyncRead + AsyncWrite + Unpin + Send + 'static {
@@ -84,8 +94,8 @@ impl Acceptor {
     }
 }
 
-/// Serves connections until `ending` is true, and then until each has completed its calls. When the
-/// future is dropped, its connections end.
+/// Serves connections until `ending` is true, and then until each has completed its calls, but at
+/// most for [`CLOSE`]. When the future is dropped, its connections end.
 pub(crate) async fn serve<I, C>(
     acceptor: Option<Acceptor>,
     methods: Methods,
@@ -115,7 +125,11 @@ pub(crate) async fn serve<I, C>(
         () = accepting => {}
         () = ended(&mut ending) => {}
     }
-    while connections.join_next().await.is_some() {}
+    // A stopped member does not close its connection.
+    let closing = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(CLOSE, closing).await.is_err() {
+        connections.shutdown().await;
+    }
     leases.abort();
     let forgotten = holder.forget_all_snapshots();
     drop(tokio::task::spawn_blocking(move || drop(forgotten)));
@@ -130,7 +144,7 @@ async fn connection<C: Accepted>(
     stream: C,
     acceptor: Option<Acceptor>,
     methods: Methods,
-    ending: watch::Receiver<bool>,
+    mut ending: watch::Receiver<bool>,
 ) {
     let peer = stream.peer();
     let account = Some(Arc::clone(peer.account()));
@@ -138,7 +152,11 @@ async fn connection<C: Accepted>(
         let access = Access { account, permission: Permission::Administer };
         return answer_all(stream, (peer, access), methods, ending).await;
     };
-    if let Some((stream, permission)) = acceptor.accept(stream).await {
+    let accepted = tokio::select! {
+        accepted = acceptor.accept(stream) => accepted,
+        () = ended(&mut ending) => return,
+    };
+    if let Some((stream, permission)) = accepted {
         answer_all(stream, (peer, Access { permission, account }), methods, ending).await;
     }
 }
@@ -152,11 +170,14 @@ async fn answer_all<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let tasks = Tasks(Arc::clone(peer.account()));
+    let served_peer = peer.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        peer.note_request();
+        served_peer.note_request();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(access.clone());
-        methods.clone().call(request)
+        let mut methods = methods.clone();
+        // In the task of the request, so that a panic ends no other one.
+        async move { methods.call(request).await }
     });
     let serving = http2::Builder::new(tasks)
         .timer(TokioTimer::new())
@@ -166,11 +187,17 @@ async fn answer_all<S>(
         .initial_connection_window_size(WINDOW)
         .max_frame_size(FRAME)
         .max_concurrent_streams(MOST_STREAMS)
+        .max_local_error_reset_streams(MOST_FAULTY_STREAMS)
+        .max_pending_accept_reset_streams(MOST_CANCELLED_STREAMS)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
     let served = tokio::select! {
         served = &mut serving => served,
         () = ended(&mut ending) => {
+            if !peer.has_request() {
+                // The peer is silent, or speaks another protocol.
+                return;
+            }
             serving.as_mut().graceful_shutdown();
             serving.await
         }
