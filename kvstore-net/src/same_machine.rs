@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio_util::either::Either;
 
-/// The user that represents all those that a user namespace does not have.
+/// The user that Linux shows for a process whose user does not exist in this user namespace.
 #[cfg(target_os = "linux")]
-const NOBODY: u32 = 65534;
+const OVERFLOW_UID: u32 = 65534;
 
 /// A connection between two processes.
 #[cfg(target_os = "linux")]
@@ -139,15 +139,15 @@ pub(crate) async fn connect(server: &str) -> io::Result<Socket> {
     Err(failure)
 }
 
-/// Connects to the Unix socket of an address. Any process can take a name that is free, so the one
-/// that has it must belong to the user of this process or to root. In a container, users outside of
-/// it may all appear as [`NOBODY`].
+/// Connects to the Unix socket of an address. Any process can listen on a free name, so the process
+/// that listens must belong to the user of this process or to root. The user is unknown if it is
+/// [`OVERFLOW_UID`].
 #[cfg(target_os = "linux")]
 async fn connect_unix(address: SocketAddr) -> Option<tokio::net::UnixStream> {
     let stream = tokio::net::UnixStream::connect(name(address)?).await.ok()?;
     let server = stream.peer_cred().ok()?.uid();
     let own = tokio::net::UnixStream::pair().ok()?.0.peer_cred().ok()?.uid();
-    if server == NOBODY || (server != own && server != 0) {
+    if server == OVERFLOW_UID || (server != own && server != 0) {
         tracing::debug!(%address, server, "a Unix socket of another user is not used");
         return None;
     }
