@@ -28,7 +28,11 @@ pub(crate) fn start(arguments: &ArgMatches) -> Result<(), Error> {
     let spans = if level >= LevelFilter::DEBUG { FmtSpan::CLOSE } else { FmtSpan::NONE };
     // The libraries for HTTP/2 log each frame.
     let others = level.min(LevelFilter::WARN);
-    let targets = Targets::new().with_default(others).with_target("kvstore", level);
+    let targets = Targets::new()
+        .with_default(others)
+        // It warns of each faulty connection, so a peer could fill the log.
+        .with_target("h2", level.min(LevelFilter::ERROR))
+        .with_target("kvstore", level);
     let layer =
         tracing_subscriber::fmt::layer().with_span_events(spans).with_writer(std::io::stderr);
     match find("log_format").map(|(_, found)| found.as_str()) {

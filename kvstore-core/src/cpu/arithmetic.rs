@@ -41,91 +41,64 @@ pub(super) fn truth<T: Element>(holds: bool) -> T {
     T::from_i64(i64::from(holds))
 }
 
-/// Evaluates an expression in which a name is bound to the function of a binary operation.
+/// Evaluates an expression in which a name is the function of a binary operation.
 ///
-/// `with_binary!(op, T, f => run(f))` expands to a `match` on `op` with one arm per operation, such
-/// as `BinaryOp::Add => { let f = <T>::add; run(f) }`. So the loop inside is compiled once per
-/// operation, and does not branch on the operation.
+/// `with_binary!(op, f => run(f))` expands to a `match` on `op` with one arm per operation, such as
+/// `BinaryOp::Add => { fn f<C: Arithmetic>(x: C, y: C) -> C { x.add(y) } run(f) }`. So the loop
+/// inside is compiled once per operation, and does not branch on the operation. A closure that uses
+/// `f` captures nothing, because `f` is not a variable.
 macro_rules! with_binary {
-    ($op:expr, $T:ty, $f:ident => $body:expr) => {
+    ($op:expr, $f:ident => $body:expr) => {
+        with_binary!(@ $op, $f => $body, x, y,
+            Add: x.add(y),
+            Sub: x.sub(y),
+            Mul: x.mul(y),
+            Div: x.div(y),
+            Rem: x.rem(y),
+            Pow: x.pow(y),
+            Maximum: x.larger(y),
+            Minimum: x.smaller(y),
+            Equal: truth(x == y),
+            NotEqual: truth(x != y),
+            Greater: truth(x > y),
+            GreaterEqual: truth(x >= y),
+            Less: truth(x < y),
+            LessEqual: truth(x <= y))
+    };
+    (@ $op:expr, $f:ident => $body:expr, $x:ident, $y:ident, $($name:ident: $result:expr),+) => {
         match $op {
-            BinaryOp::Add => {
-                let $f = <$T>::add;
+            $(BinaryOp::$name => {
+                #[inline]
+                fn $f<C: Arithmetic>($x: C, $y: C) -> C {
+                    $result
+                }
                 $body
-            }
-            BinaryOp::Sub => {
-                let $f = <$T>::sub;
-                $body
-            }
-            BinaryOp::Mul => {
-                let $f = <$T>::mul;
-                $body
-            }
-            BinaryOp::Div => {
-                let $f = <$T>::div;
-                $body
-            }
-            BinaryOp::Rem => {
-                let $f = <$T>::rem;
-                $body
-            }
-            BinaryOp::Pow => {
-                let $f = <$T>::pow;
-                $body
-            }
-            BinaryOp::Maximum => {
-                let $f = <$T>::larger;
-                $body
-            }
-            BinaryOp::Minimum => {
-                let $f = <$T>::smaller;
-                $body
-            }
-            BinaryOp::Equal => {
-                let $f = |a: $T, b: $T| truth(a == b);
-                $body
-            }
-            BinaryOp::NotEqual => {
-                let $f = |a: $T, b: $T| truth(a != b);
-                $body
-            }
-            BinaryOp::Greater => {
-                let $f = |a: $T, b: $T| truth(a > b);
-                $body
-            }
-            BinaryOp::GreaterEqual => {
-                let $f = |a: $T, b: $T| truth(a >= b);
-                $body
-            }
-            BinaryOp::Less => {
-                let $f = |a: $T, b: $T| truth(a < b);
-                $body
-            }
-            BinaryOp::LessEqual => {
-                let $f = |a: $T, b: $T| truth(a <= b);
-                $body
-            }
+            })+
         }
     };
 }
 pub(super) use with_binary;
 
-/// Evaluates an expression in which a name is bound to the function of a unary operation.
+/// Evaluates an expression in which a name is the function of a unary operation.
 ///
-/// Like [`with_binary`], `with_unary!(op, T, f => run(f))` expands to a `match` with one arm per
-/// operation, such as `UnaryOp::Abs => { let f = |x: T| x.unary(UnaryOp::Abs); run(f) }`.
+/// Like [`with_binary`], `with_unary!(op, f => run(f))` expands to a `match` with one arm per
+/// operation, such as
+/// `UnaryOp::Abs => { fn f<C: Arithmetic>(x: C) -> C { x.unary(UnaryOp::Abs) } run(f) }`.
 macro_rules! with_unary {
-    ($op:expr, $T:ty, $f:ident => $body:expr) => {
-        with_unary!(@ $op, $T, $f => $body,
+    ($op:expr, $f:ident => $body:expr) => {
+        with_unary!(@ $op, $f => $body,
             Negate Abs Sign Square Sqrt Rsqrt Exp Log Sin Cos Tanh Sigmoid Relu Ceil Floor Round
             Rint Fix)
     };
-    (@ $op:expr, $T:ty, $f:ident => $body:expr, $($name:ident)*) => {
+    (@ $op:expr, $f:ident => $body:expr, $($name:ident)+) => {
         match $op {
             $(UnaryOp::$name => {
-                let $f = |x: $T| x.unary(UnaryOp::$name);
+                #[inline]
+                fn $f<C: Arithmetic>(x: C) -> C {
+                    x.unary(UnaryOp::$name)
+                }
                 $body
-            })*
+            })+
         }
     };
 }

@@ -31,14 +31,14 @@ pub(super) fn binary<T: Lanes>(
             // Checks every divisor before the first write, so that a failed call changes nothing.
             reject_zero_divisor::<T>(workers, op, if reversed { lhs.src() } else { rhs })?;
             let zip = zip_of::<T::Compute>(op, reversed);
-            workers.for_each_piece(Pair { lhs, rhs }, |pair| T::zip(pair.lhs, pair.rhs, &*zip));
+            workers.for_each_piece(Pair { lhs, rhs }, |pair| T::zip(pair.lhs, pair.rhs, zip));
         }
         Operand::Scalar(number) => {
             let number: T = Scalar::to_element(number);
             let divisors = if reversed { lhs.src() } else { std::slice::from_ref(&number) };
             reject_zero_divisor::<T>(workers, op, divisors)?;
             let map = map_with(op, number.widened(), reversed);
-            workers.for_each_piece(lhs, |piece| T::map(piece, &*map));
+            workers.for_each_piece(lhs, |piece| T::map(piece, map));
         }
     }
     Ok(())
@@ -48,7 +48,7 @@ pub(super) fn binary<T: Lanes>(
 pub(super) fn unary<T: Lanes>(workers: &Workers, op: UnaryOp, operand: InOut<'_>) -> Result<()> {
     let operand = InOutSlice::<T>::open(operand)?;
     let map = map_of::<T::Compute>(op);
-    workers.for_each_piece(operand, |piece| T::map(piece, &*map));
+    workers.for_each_piece(operand, |piece| T::map(piece, map));
     Ok(())
 }
 
@@ -62,7 +62,7 @@ pub(super) fn clip<T: Lanes>(
     let (low, high): (T, T) = (low.to_element(), high.to_element());
     let (low, high) = (low.widened(), high.widened());
     let map = map_clip(low, high);
-    workers.for_each_piece(InOutSlice::<T>::open(operand)?, |piece| T::map(piece, &*map));
+    workers.for_each_piece(InOutSlice::<T>::open(operand)?, |piece| T::map(piece, map));
     Ok(())
 }
 
@@ -98,41 +98,39 @@ fn for_each_pair<C: Copy>(elements: InOutSlice<'_, C>, others: &[C], f: impl Fn(
     }
 }
 
-// The functions below return the loop of each operation as a trait object, so that dtypes with the
-// same compute type share it. Loops capture numbers by value. With a reference, the compiler could
-// not rule out that a write changes the number, and would not vectorise the loop.
+// The functions below return the loop of each operation as a function pointer, so that dtypes with
+// the same compute type share it.
 
-fn map_of<C: Arithmetic>(op: UnaryOp) -> Box<dyn Map<C>> {
-    with_unary!(op, C, f => Box::new(move |elements: InOutSlice<'_, C>| for_each(elements, f)))
+fn map_of<C: Arithmetic>(op: UnaryOp) -> Map<C> {
+    let run = with_unary!(op, f => |elements: InOutSlice<'_, C>, _: C, _: C| for_each(elements, f));
+    Map { numbers: (C::default(), C::default()), run }
 }
 
-fn map_with<C: Arithmetic>(op: BinaryOp, number: C, reversed: bool) -> Box<dyn Map<C>> {
-    with_binary!(op, C, f => if reversed {
-        Box::new(move |elements: InOutSlice<'_, C>| for_each(elements, move |x| f(number, x)))
+fn map_with<C: Arithmetic>(op: BinaryOp, number: C, reversed: bool) -> Map<C> {
+    let run: fn(InOutSlice<'_, C>, C, C) = with_binary!(op, f => if reversed {
+        |elements, number, _| for_each(elements, |x| f(number, x))
     } else {
-        Box::new(move |elements: InOutSlice<'_, C>| for_each(elements, move |x| f(x, number)))
-    })
+        |elements, number, _| for_each(elements, |x| f(x, number))
+    });
+    Map { numbers: (number, number), run }
 }
 
-fn map_clip<C: Arithmetic>(low: C, high: C) -> Box<dyn Map<C>> {
+fn map_clip<C: Arithmetic>(low: C, high: C) -> Map<C> {
     // Both comparisons are false for NaN, so NaN stays NaN.
-    Box::new(move |elements: InOutSlice<'_, C>| {
-        for_each(elements, move |x| {
+    let run = |elements: InOutSlice<'_, C>, low: C, high: C| {
+        for_each(elements, |x| {
             let x = if low > x { low } else { x };
             if high < x { high } else { x }
         });
-    })
+    };
+    Map { numbers: (low, high), run }
 }
 
-fn zip_of<C: Arithmetic>(op: BinaryOp, reversed: bool) -> Box<dyn Zip<C>> {
-    with_binary!(op, C, f => if reversed {
-        Box::new(move |elements: InOutSlice<'_, C>, others: &[C]| {
-            for_each_pair(elements, others, |x, y| f(y, x));
-        })
+fn zip_of<C: Arithmetic>(op: BinaryOp, reversed: bool) -> Zip<C> {
+    with_binary!(op, f => if reversed {
+        |elements, others| for_each_pair(elements, others, |x, y| f(y, x))
     } else {
-        Box::new(move |elements: InOutSlice<'_, C>, others: &[C]| {
-            for_each_pair(elements, others, f);
-        })
+        |elements, others| for_each_pair(elements, others, f)
     })
 }
 

@@ -7,30 +7,19 @@ use super::sum::BLOCK;
 use super::threads::Split;
 use crate::types::{full_types, half_types, integer_types};
 
-// Not `dyn Fn`, because it has three methods instead of one. There are hundreds of loops, and the
-// system writes an address for each method of each loop when it loads the library.
-
-/// The loop of an operation with one operand. It is compiled once per compute type.
-pub(super) trait Map<C>: Sync {
-    fn run(&self, elements: InOutSlice<'_, C>);
-}
-
-impl<C, F: Fn(InOutSlice<'_, C>) + Sync> Map<C> for F {
-    fn run(&self, elements: InOutSlice<'_, C>) {
-        self(elements);
-    }
+/// The loop of an operation with one operand, and the numbers that it uses. The loop is compiled
+/// once per compute type.
+///
+/// It gets the numbers by value. With a reference, the compiler could not rule out that a write
+/// changes a number, and would not vectorise the loop.
+#[derive(Clone, Copy)]
+pub(super) struct Map<C> {
+    pub(super) numbers: (C, C),
+    pub(super) run: fn(InOutSlice<'_, C>, C, C),
 }
 
 /// The loop of an operation with two operands of the same length.
-pub(super) trait Zip<C>: Sync {
-    fn run(&self, elements: InOutSlice<'_, C>, others: &[C]);
-}
-
-impl<C, F: Fn(InOutSlice<'_, C>, &[C]) + Sync> Zip<C> for F {
-    fn run(&self, elements: InOutSlice<'_, C>, others: &[C]) {
-        self(elements, others);
-    }
-}
+pub(super) type Zip<C> = fn(InOutSlice<'_, C>, &[C]);
 
 /// Element types with a compute type: their own, or `f32` for half precision. Half precision is
 /// converted in blocks, and each result is rounded once.
@@ -41,10 +30,10 @@ pub(super) trait Lanes: Ordered {
     fn widened(self) -> Self::Compute;
 
     /// Calls `map` on all elements, in blocks for half precision.
-    fn map(elements: InOutSlice<'_, Self>, map: &dyn Map<Self::Compute>);
+    fn map(elements: InOutSlice<'_, Self>, map: Map<Self::Compute>);
 
     /// Calls `zip` on all elements and the same number of `others`, in blocks for half precision.
-    fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &dyn Zip<Self::Compute>);
+    fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: Zip<Self::Compute>);
 }
 
 macro_rules! native_lanes {
@@ -56,12 +45,12 @@ macro_rules! native_lanes {
                 self
             }
 
-            fn map(elements: InOutSlice<'_, Self>, map: &dyn Map<Self>) {
-                map.run(elements);
+            fn map(elements: InOutSlice<'_, Self>, map: Map<Self>) {
+                (map.run)(elements, map.numbers.0, map.numbers.1);
             }
 
-            fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: &dyn Zip<Self>) {
-                zip.run(elements, others);
+            fn zip(elements: InOutSlice<'_, Self>, others: &[Self], zip: Zip<Self>) {
+                zip(elements, others);
             }
         })+
     };
@@ -76,19 +65,19 @@ macro_rules! half_lanes {
                 self.to_f32()
             }
 
-            fn map(mut elements: InOutSlice<'_, Self>, map: &dyn Map<f32>) {
+            fn map(mut elements: InOutSlice<'_, Self>, map: Map<f32>) {
                 let mut wide = [0.0; BLOCK];
                 let len = elements.len();
                 for start in (0..len).step_by(BLOCK) {
                     let block = elements.block(start, len.min(start + BLOCK));
                     let wide = wide.get_mut(..block.len()).unwrap_or_default();
                     widen(block, wide);
-                    map.run(InOutSlice::InPlace(wide));
+                    (map.run)(InOutSlice::InPlace(wide), map.numbers.0, map.numbers.1);
                     narrow(wide, block);
                 }
             }
 
-            fn zip(mut elements: InOutSlice<'_, Self>, others: &[Self], zip: &dyn Zip<f32>) {
+            fn zip(mut elements: InOutSlice<'_, Self>, others: &[Self], zip: Zip<f32>) {
                 let (mut wide, mut wide_others) = ([0.0; BLOCK], [0.0; BLOCK]);
                 let len = elements.len();
                 for (start, others) in (0..len).step_by(BLOCK).zip(others.chunks(BLOCK)) {
@@ -97,7 +86,7 @@ macro_rules! half_lanes {
                     let wide_others = wide_others.get_mut(..others.len()).unwrap_or_default();
                     widen(block, wide);
                     widen(others, wide_others);
-                    zip.run(InOutSlice::InPlace(wide), wide_others);
+                    zip(InOutSlice::InPlace(wide), wide_others);
                     narrow(wide, block);
                 }
             }

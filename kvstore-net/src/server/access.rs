@@ -1,7 +1,7 @@
 //! [`Access`]: what a caller may do, from the role in its certificate, and what its calls hold.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tonic::Status;
 use tonic::codegen::http::Extensions;
@@ -23,25 +23,25 @@ pub(crate) enum Permission {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     account: Arc<Account>,
-    /// Whether a request has arrived.
-    has_request: Arc<AtomicBool>,
+    /// The number of requests that have arrived.
+    num_requests: Arc<AtomicUsize>,
 }
 
 impl Peer {
     pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { account, has_request: Arc::default() }
+        Self { account, num_requests: Arc::default() }
     }
 
     pub(super) fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    pub(super) fn has_request(&self) -> bool {
-        self.has_request.load(Ordering::Relaxed)
+    pub(super) fn num_requests(&self) -> usize {
+        self.num_requests.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note_request(&self) {
-        self.has_request.store(true, Ordering::Relaxed);
+    pub(super) fn count_request(&self) {
+        self.num_requests.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -24,6 +24,13 @@ const BYTES: usize = 1 << 20;
 /// its connections read nothing.
 const MOST_WAITING: usize = 64;
 
+/// The most bytes that a connection reads at once while a request of its peer waits, because they
+/// may contain many more.
+const SHORT_READ: usize = 1 << 10;
+
+/// The most requests that a connection reads while its peer takes no replies.
+const MOST_UNANSWERED: usize = 256;
+
 /// How many connections may wait until the server accepts them. The system allows fewer, if it is
 /// set so.
 const WAITING: u32 = 4096;
@@ -114,8 +121,8 @@ impl Stream for Connections {
 /// data runs while they are in the cache. Without pauses, a complete window of data would arrive
 /// first, because the task of a connection reads until the socket is empty.
 ///
-/// It also pauses while many requests of its peer wait for their tasks. What it has read before a
-/// pause may contain more of them.
+/// It also pauses while many requests of its peer wait for their tasks, or for the peer to take
+/// their replies. What it has read before a pause may contain more of them.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Socket,
@@ -123,6 +130,8 @@ pub(super) struct Connection {
     received: usize,
     /// Until when the first request must arrive, if none has.
     first_request: Option<Pin<Box<Sleep>>>,
+    /// The number of requests when the peer stopped taking replies, if it has.
+    stopped_after: Option<usize>,
     peer: Peer,
     _count: ConnectionCount,
 }
@@ -131,7 +140,18 @@ impl Connection {
     fn new(stream: Socket, count: ConnectionCount) -> Self {
         let first_request = Some(Box::pin(sleep(FIRST_REQUEST)));
         let peer = Peer::new(Arc::clone(count.account()));
-        Self { stream, received: 0, first_request, peer, _count: count }
+        Self { stream, received: 0, first_request, stopped_after: None, peer, _count: count }
+    }
+
+    /// Notes whether the peer takes replies.
+    fn note(&mut self, written: &Poll<io::Result<usize>>) {
+        match written {
+            Poll::Ready(_) => self.stopped_after = None,
+            Poll::Pending if self.stopped_after.is_none() => {
+                self.stopped_after = Some(self.peer.num_requests());
+            }
+            Poll::Pending => {}
+        }
     }
 }
 
@@ -141,14 +161,28 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let num_requests = self.peer.num_requests();
+        if self.stopped_after.is_some_and(|before| num_requests - before >= MOST_UNANSWERED) {
+            // The task of the connection runs again when the peer takes replies.
+            return Poll::Pending;
+        }
         if self.received >= BYTES || self.peer.account().num_waiting() >= MOST_WAITING {
             self.received = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if self.peer.has_request() {
+        let read = if self.peer.account().num_waiting() > 0 {
+            let num_bytes = SHORT_READ.min(buffer.remaining());
+            let mut short = ReadBuf::new(buffer.initialize_unfilled_to(num_bytes));
+            let read = Pin::new(&mut self.stream).poll_read(context, &mut short);
+            let num_read = short.filled().len();
+            buffer.advance(num_read);
+            read
+        } else {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        };
+        if num_requests > 0 {
             self.first_request = None;
         } else if let Some(first_request) = &mut self.first_request
             && first_request.as_mut().poll(context).is_ready()
@@ -168,7 +202,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -176,7 +212,9 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.note(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

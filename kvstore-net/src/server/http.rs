@@ -169,7 +169,7 @@ where
 }
 
 async fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Full<Bytes>> {
-    answers.peer.note_request();
+    answers.peer.count_request();
     if !answers.is_permitted {
         return text(StatusCode::FORBIDDEN, "the certificate has no valid role\n");
     }

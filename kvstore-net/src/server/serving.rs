@@ -1,9 +1,10 @@
 //! [`serve`]: accepts connections and answers their requests.
 //!
-//! `hyper` starts a task for each request as soon as it has read it. A peer that sends requests
-//! faster than their tasks run could fill the memory. So [`Tasks`] counts those that have not had
-//! their first turn, and [`Connection`](super::connections::Connection) reads nothing while there
-//! are too many. The server of `tonic` has no place for this.
+//! `hyper` starts a task for each request as soon as it has read it, and keeps each reply until the
+//! peer takes it. A peer that sends requests faster than their tasks run, or that takes no replies,
+//! could fill the memory. So [`Tasks`] counts the tasks that have not had their first turn, and
+//! [`Connection`](super::connections::Connection) reads nothing while there are too many tasks or
+//! replies. The server of `tonic` has no place for this.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -172,7 +173,7 @@ async fn answer_all<S>(
     let tasks = Tasks(Arc::clone(peer.account()));
     let served_peer = peer.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        served_peer.note_request();
+        served_peer.count_request();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(access.clone());
         let mut methods = methods.clone();
@@ -194,7 +195,7 @@ async fn answer_all<S>(
     let served = tokio::select! {
         served = &mut serving => served,
         () = ended(&mut ending) => {
-            if !peer.has_request() {
+            if peer.num_requests() == 0 {
                 // The peer is silent, or speaks another protocol.
                 return;
             }

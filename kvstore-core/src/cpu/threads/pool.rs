@@ -36,7 +36,7 @@ impl Pool {
     ///
     /// The pool threads join as soon as no other call uses them. At the end, this waits only for
     /// threads that are doing a piece.
-    pub(super) fn share(&self, num_helpers: usize, task: &dyn Task) {
+    pub(super) fn share(&self, num_helpers: usize, task: Task<'_>) {
         let mut held = None;
         SharedTask::share(task, |shared| {
             loop {
@@ -134,7 +134,7 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::Pool;
+    use super::{Pool, Task};
 
     #[test]
     fn a_call_does_not_wait_for_busy_pool_threads() {
@@ -149,7 +149,7 @@ mod tests {
                 });
             }
             asleep.wait();
-            pool.share(2, &|| num_pieces.fetch_add(1, Ordering::Relaxed) < 3);
+            pool.share(2, Task::of(&|| num_pieces.fetch_add(1, Ordering::Relaxed) < 3));
             woken.wait();
         });
         assert_eq!(num_pieces.into_inner(), 4);

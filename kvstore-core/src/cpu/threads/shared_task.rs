@@ -9,19 +9,42 @@
 use std::any::Any;
 use std::fmt;
 use std::hint::spin_loop;
+use std::marker::PhantomData;
 use std::mem::transmute;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Work in pieces. Has one method, unlike `dyn Fn`, for the reason in `lanes.rs`.
-pub(super) trait Task: Sync {
-    /// Does one piece of the work. Returns `false` if no piece is left.
-    fn do_piece(&self) -> bool;
+/// A reference to a closure that does one piece of the work, and returns `false` if no piece is
+/// left.
+///
+/// It is a `&dyn Fn` without a table of methods. There are hundreds of loops. When the system loads
+/// the library, it would write the address of each method of each table.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    closure: *const (),
+    call: unsafe fn(*const ()) -> bool,
+    borrow: PhantomData<&'a (dyn Fn() -> bool + Sync)>,
 }
 
-impl<F: Fn() -> bool + Sync> Task for F {
-    fn do_piece(&self) -> bool {
-        self()
+// SAFETY: It is a reference to a closure that several threads may call.
+unsafe impl Send for Task<'_> {}
+
+impl<'a> Task<'a> {
+    pub(super) fn of<F: Fn() -> bool + Sync>(closure: &'a F) -> Self {
+        /// # Safety
+        /// `closure` is a valid reference to an `F`.
+        unsafe fn call<F: Fn() -> bool>(closure: *const ()) -> bool {
+            // SAFETY: By the contract of this function.
+            let closure = unsafe { &*closure.cast::<F>() };
+            closure()
+        }
+        Self { closure: ptr::from_ref(closure).cast(), call: call::<F>, borrow: PhantomData }
+    }
+
+    pub(super) fn do_piece(self) -> bool {
+        // SAFETY: `of` stored the function for the type of the closure, which is borrowed for `'a`.
+        unsafe { (self.call)(self.closure) }
     }
 }
 
@@ -42,7 +65,7 @@ pub(super) struct SharedTask {
 #[derive(Default)]
 struct State {
     /// `None` after the end. The reference is valid while this is `Some` or `num_inside` is not 0.
-    task: Option<&'static dyn Task>,
+    task: Option<Task<'static>>,
     /// The number of helpers that run the task.
     num_inside: usize,
     /// The first panic of a helper.
@@ -61,13 +84,13 @@ impl SharedTask {
     /// # Panics
     /// - If the owner panics.
     /// - If the task panics in any thread.
-    pub(super) fn share(task: &dyn Task, owner: impl FnOnce(&Arc<Self>)) {
+    pub(super) fn share(task: Task<'_>, owner: impl FnOnce(&Arc<Self>)) {
         // SAFETY: The reference does not outlive the borrow.
         // - Only `join` uses the reference, and only between `enter` and `leave`.
         // - `End` is dropped before this function returns or unwinds, so before the borrow ends.
         // - The drop of `End` removes the task, so that no helper enters, and waits until every
         //   helper has left.
-        let task = unsafe { transmute::<&dyn Task, &'static dyn Task>(task) };
+        let task = unsafe { transmute::<Task<'_>, Task<'static>>(task) };
         let state = State { task: Some(task), ..State::default() };
         let shared = Arc::new(Self { state: Mutex::new(state), helper_left: Condvar::new() });
         let end = End(&shared);
@@ -88,7 +111,7 @@ impl SharedTask {
     }
 
     /// Returns the task, and counts the thread as a helper. `None` if the task has ended.
-    fn enter(&self) -> Option<&'static dyn Task> {
+    fn enter(&self) -> Option<Task<'static>> {
         let mut state = self.lock();
         state.num_inside += usize::from(state.task.is_some());
         state.task
@@ -134,7 +157,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::SharedTask;
+    use super::{SharedTask, Task};
 
     /// Threads do every piece once, and no helper uses the task after the call.
     #[test]
@@ -150,7 +173,7 @@ mod tests {
                     }
                     is_there
                 };
-                SharedTask::share(&task, |shared| {
+                SharedTask::share(Task::of(&task), |shared| {
                     for _ in 0..2 {
                         let shared = Arc::clone(shared);
                         scope.spawn(move || shared.join());
@@ -169,7 +192,7 @@ mod tests {
             num_calls.fetch_add(1, Ordering::Relaxed);
             false
         };
-        SharedTask::share(&task, |shared| kept = Some(Arc::clone(shared)));
+        SharedTask::share(Task::of(&task), |shared| kept = Some(Arc::clone(shared)));
         kept.unwrap().join();
         assert_eq!(num_calls.into_inner(), 0);
     }
@@ -178,7 +201,7 @@ mod tests {
     fn the_owner_resumes_the_panic_of_a_helper() {
         let task = || panic!("as asked");
         let panic = catch_unwind(|| {
-            SharedTask::share(&task, |shared| {
+            SharedTask::share(Task::of(&task), |shared| {
                 thread::scope(|scope| {
                     scope.spawn(|| shared.join());
                 });
@@ -198,7 +221,7 @@ mod tests {
         };
         thread::scope(|scope| {
             let panic = catch_unwind(AssertUnwindSafe(|| {
-                SharedTask::share(&task, |shared| {
+                SharedTask::share(Task::of(&task), |shared| {
                     let helper = Arc::clone(shared);
                     scope.spawn(move || helper.join());
                     entered.wait();

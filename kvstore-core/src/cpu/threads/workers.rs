@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::pool::Pool;
+use super::shared_task::Task;
 use crate::types::Result;
 
 /// One thread does work of up to this many elements. Pieces are rarely smaller. It is lower under
@@ -39,17 +40,6 @@ pub(in crate::cpu) trait Job: Send {
     fn run(piece: Self::Piece<'_>) -> Result<()>;
 }
 
-/// Does a piece of work. Has one method, unlike `dyn Fn`, for the reason in `lanes.rs`.
-trait Kernel<W>: Sync {
-    fn run(&self, piece: W);
-}
-
-impl<W, F: Fn(W) + Sync> Kernel<W> for F {
-    fn run(&self, piece: W) {
-        self(piece);
-    }
-}
-
 /// The calling thread and a pool of others.
 #[derive(Debug)]
 pub(in crate::cpu) struct Workers {
@@ -72,19 +62,14 @@ impl Workers {
 
     /// Splits `work` into pieces and calls `kernel` on each.
     pub(in crate::cpu) fn for_each_piece<W: Split>(&self, work: W, kernel: impl Fn(W) + Sync) {
-        self.run_on_pieces(work, &kernel);
-    }
-
-    fn run_on_pieces<W: Split>(&self, work: W, kernel: &dyn Kernel<W>) {
         let num_elements = work.len();
         let Some(others) = self.others_for(num_elements) else {
-            return kernel.run(work);
+            return kernel(work);
         };
         let rest = Mutex::new(Some(work));
         let threads = self.num_threads();
-        others.share(num_elements / GRAIN, &|| {
-            next(&rest, |rest| take_piece(rest, threads)).map(|piece| kernel.run(piece)).is_some()
-        });
+        let do_piece = || next(&rest, |rest| take_piece(rest, threads)).map(&kernel).is_some();
+        others.share(num_elements / GRAIN, Task::of(&do_piece));
     }
 
     /// Does all jobs in parallel. A thread takes several small jobs at once, and long jobs are
@@ -100,7 +85,7 @@ impl Workers {
         let rest = Mutex::new(Batch { jobs, long: None });
         let threads = self.num_threads();
         let done = Mutex::new(Ok(()));
-        others.share(num_elements / GRAIN, &|| {
+        let do_unit = || {
             let unit = next(&rest, |rest| rest.next(threads).transpose());
             let result = unit.map(|unit| unit?.run());
             if let Some(Err(error)) = result {
@@ -108,7 +93,8 @@ impl Workers {
                 return false;
             }
             result.is_some()
-        });
+        };
+        others.share(num_elements / GRAIN, Task::of(&do_unit));
         done.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
