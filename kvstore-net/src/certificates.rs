@@ -18,6 +18,10 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 /// How long a peer may take to prove who it is.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// The most encrypted bytes that are read at once. `rustls` reads 4 KiB, and so needs up to five
+/// reads for the 16 KiB that are encrypted together.
+pub(crate) const ENCRYPTED: usize = 1 << 16;
+
 /// The certificate of a process, its private key, and the authority that it trusts.
 ///
 /// With certificates, connections are encrypted (TLS 1.2 or 1.3), and both sides must have a

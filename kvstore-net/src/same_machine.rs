@@ -139,6 +139,13 @@ pub(crate) async fn connect(server: &str) -> io::Result<Socket> {
     Err(failure)
 }
 
+/// Connects to a server over TCP.
+pub(crate) async fn connect_tcp(server: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(server).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// Connects to the Unix socket of an address. Any process can listen on a free name, so the process
 /// that listens must belong to the user of this process or to root. The user is unknown if it is
 /// [`OVERFLOW_UID`].

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use kvstore_core::{Error, Result};
+use tokio::io::BufReader;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::certificates::Security;
+use crate::certificates::{ENCRYPTED, Security};
 use crate::http2::{FRAME, KEEP_ALIVE, WINDOW};
 use crate::same_machine;
 
@@ -21,10 +22,19 @@ pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// - The errors of [`endpoint`].
 pub(super) fn channel(server: &str, security: &Security, timeout: Duration) -> Result<Channel> {
     let endpoint = endpoint(server, security)?.connect_timeout(timeout);
-    if security.certificates.is_some() || !same_machine::may_be_unix(server) {
+    let server = server.to_owned();
+    if security.of("server", &server)?.is_some() {
+        return Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+            let server = server.clone();
+            async move {
+                let stream = same_machine::connect_tcp(&server).await?;
+                Ok::<_, std::io::Error>(TokioIo::new(BufReader::with_capacity(ENCRYPTED, stream)))
+            }
+        })));
+    }
+    if !same_machine::may_be_unix(&server) {
         return Ok(endpoint.connect_lazy());
     }
-    let server = server.to_owned();
     Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
         let server = server.clone();
         async move { same_machine::connect(&server).await.map(TokioIo::new) }

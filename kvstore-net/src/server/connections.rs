@@ -17,20 +17,6 @@ use super::serving::Accepted;
 use crate::accounts::{Accounts, ConnectionCount};
 use crate::same_machine::{Listener, Socket, set_nodelay};
 
-/// The number of bytes after which other tasks run.
-const BYTES: usize = 1 << 20;
-
-/// The most requests of a peer that wait for the first turn of their tasks. While there are more,
-/// its connections read nothing.
-const MOST_WAITING: usize = 64;
-
-/// The most bytes that a connection reads at once while a request of its peer waits, because they
-/// may contain many more.
-const SHORT_READ: usize = 1 << 10;
-
-/// The most requests that a connection reads while its peer takes no replies.
-const MOST_UNANSWERED: usize = 256;
-
 /// How many connections may wait until the server accepts them. The system allows fewer, if it is
 /// set so.
 const WAITING: u32 = 4096;
@@ -117,21 +103,12 @@ impl Stream for Connections {
     }
 }
 
-/// A connection that pauses after each mebibyte that it receives, so that the task that needs the
-/// data runs while they are in the cache. Without pauses, a complete window of data would arrive
-/// first, because the task of a connection reads until the socket is empty.
-///
-/// It also pauses while many requests of its peer wait for their tasks, or for the peer to take
-/// their replies. What it has read before a pause may contain more of them.
+/// A connection that ends if its first request takes too long.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Socket,
-    /// The number of bytes that have arrived since the last pause.
-    received: usize,
     /// Until when the first request must arrive, if none has.
     first_request: Option<Pin<Box<Sleep>>>,
-    /// The number of requests when the peer stopped taking replies, if it has.
-    stopped_after: Option<usize>,
     peer: Peer,
     _count: ConnectionCount,
 }
@@ -140,18 +117,7 @@ impl Connection {
     fn new(stream: Socket, count: ConnectionCount) -> Self {
         let first_request = Some(Box::pin(sleep(FIRST_REQUEST)));
         let peer = Peer::new(Arc::clone(count.account()));
-        Self { stream, received: 0, first_request, stopped_after: None, peer, _count: count }
-    }
-
-    /// Notes whether the peer takes replies.
-    fn note(&mut self, written: &Poll<io::Result<usize>>) {
-        match written {
-            Poll::Ready(_) => self.stopped_after = None,
-            Poll::Pending if self.stopped_after.is_none() => {
-                self.stopped_after = Some(self.peer.num_requests());
-            }
-            Poll::Pending => {}
-        }
+        Self { stream, first_request, peer, _count: count }
     }
 }
 
@@ -161,28 +127,8 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let num_requests = self.peer.num_requests();
-        if self.stopped_after.is_some_and(|before| num_requests - before >= MOST_UNANSWERED) {
-            // The task of the connection runs again when the peer takes replies.
-            return Poll::Pending;
-        }
-        if self.received >= BYTES || self.peer.account().num_waiting() >= MOST_WAITING {
-            self.received = 0;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let before = buffer.filled().len();
-        let read = if self.peer.account().num_waiting() > 0 {
-            let num_bytes = SHORT_READ.min(buffer.remaining());
-            let mut short = ReadBuf::new(buffer.initialize_unfilled_to(num_bytes));
-            let read = Pin::new(&mut self.stream).poll_read(context, &mut short);
-            let num_read = short.filled().len();
-            buffer.advance(num_read);
-            read
-        } else {
-            Pin::new(&mut self.stream).poll_read(context, buffer)
-        };
-        if num_requests > 0 {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.peer.num_requests() > 0 {
             self.first_request = None;
         } else if let Some(first_request) = &mut self.first_request
             && first_request.as_mut().poll(context).is_ready()
@@ -190,9 +136,7 @@ impl AsyncRead for Connection {
             let text = "the peer has made no call";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
-        ready!(read)?;
-        self.received += buffer.filled().len() - before;
-        Poll::Ready(Ok(()))
+        read
     }
 }
 
@@ -202,9 +146,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.note(&written);
-        written
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -212,9 +154,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.note(&written);
-        written
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -233,52 +173,5 @@ impl AsyncWrite for Connection {
 impl Accepted for Connection {
     fn peer(&self) -> Peer {
         self.peer.clone()
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests {
-    use std::future::poll_fn;
-
-    use kvstore_core::Backends;
-    use tokio::io::AsyncReadExt;
-    use tokio::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::accounts::Limits;
-
-    /// Reads once. Returns the number of bytes, or `None` for a pause.
-    async fn read(paced: &mut Connection, bytes: &mut [u8]) -> Option<usize> {
-        poll_fn(|context| {
-            let mut buffer = ReadBuf::new(bytes);
-            let read = Pin::new(&mut *paced).poll_read(context, &mut buffer);
-            Poll::Ready(read.is_ready().then(|| buffer.filled().len()))
-        })
-        .await
-    }
-
-    #[tokio::test]
-    async fn a_connection_pauses_after_a_mebibyte_and_loses_nothing() {
-        const LEN: usize = 3 * BYTES + 5;
-        let accounts = Accounts::new(&Limits::default(), &Backends::new(Vec::new()));
-        let count = accounts.connect(IpAddr::from([127, 0, 0, 1])).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let sending = tokio::spawn(async move {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            let mut message = tokio::io::repeat(7).take(u64::try_from(LEN).unwrap());
-            tokio::io::copy(&mut message, &mut stream).await.unwrap();
-        });
-        let (accepted, _) = listener.accept().await.unwrap();
-        let mut paced = Connection::new(Socket::Left(accepted), count);
-        let (mut first, mut bytes) = ([0; 100], Vec::new());
-        paced.read_exact(&mut first).await.unwrap();
-        paced.received = BYTES;
-        assert_eq!(read(&mut paced, &mut first).await, None);
-        assert_eq!(paced.received, 0);
-        paced.read_to_end(&mut bytes).await.unwrap();
-        sending.await.unwrap();
-        assert_eq!(bytes.len(), LEN - first.len());
     }
 }

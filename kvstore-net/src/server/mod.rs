@@ -14,6 +14,7 @@ mod local_stores;
 mod member_stream;
 pub(crate) mod metrics;
 mod options;
+mod pausing;
 mod records;
 mod replies;
 mod report;

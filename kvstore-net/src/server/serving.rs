@@ -3,8 +3,8 @@
 //! `hyper` starts a task for each request as soon as it has read it, and keeps each reply until the
 //! peer takes it. A peer that sends requests faster than their tasks run, or that takes no replies,
 //! could fill the memory. So [`Tasks`] counts the tasks that have not had their first turn, and
-//! [`Connection`](super::connections::Connection) reads nothing while there are too many tasks or
-//! replies. The server of `tonic` has no place for this.
+//! [`Pausing`] reads nothing while there are too many tasks or replies. The server of `tonic` has
+//! no place for this.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -27,10 +27,11 @@ use tonic::codegen::http::Request;
 use super::access::{Access, Peer, Permission};
 use super::group::Group;
 use super::holder::Holder;
+use super::pausing::Pausing;
 use super::service::{Methods, Service};
 use super::standard;
 use crate::accounts::Account;
-use crate::certificates::HANDSHAKE;
+use crate::certificates::{ENCRYPTED, HANDSHAKE};
 use crate::http2::{FRAME, KEEP_ALIVE, WINDOW};
 
 /// The most calls of a connection at the same time. Calls may wait for each other, so there must be
@@ -71,11 +72,12 @@ impl Acceptor {
 
     /// Returns the encrypted connection, and what the certificate of the peer permits. Returns
     /// `None` if the peer has no valid certificate, or does not prove in time that it has one.
-    pub(super) async fn accept<S>(&self, stream: S) -> Option<(TlsStream<S>, Permission)>
+    pub(super) async fn accept<S>(&self, stream: S) -> Option<(TlsStream<BufReader<S>>, Permission)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        match tokio::time::timeout(HANDSHAKE, self.0.accept(stream)).await {
+        let accepting = self.0.accept(BufReader::with_capacity(ENCRYPTED, stream));
+        match tokio::time::timeout(HANDSHAKE, accepting).await {
             Ok(Ok(stream)) => {
                 let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
                 let first = certificates.first();
@@ -190,7 +192,7 @@ async fn answer_all<S>(
         .max_concurrent_streams(MOST_STREAMS)
         .max_local_error_reset_streams(MOST_FAULTY_STREAMS)
         .max_pending_accept_reset_streams(MOST_CANCELLED_STREAMS)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Pausing::new(stream, peer.clone())), service);
     let mut serving = pin!(serving);
     let served = tokio::select! {
         served = &mut serving => served,
