@@ -51,7 +51,8 @@ fn command() -> Command {
         .arg(text("peer_connections", "The most connections from one machine [default: 256]"))
         .arg(text(
             "peer_bytes",
-            "The most bytes in calls from one machine [default: half of the memory limit]",
+            "The most bytes in calls from one machine [default: half of the memory limit, at \
+             least 64 MiB]",
         ))
         .arg(text("keys", "The most keys [default: 4000000]"))
         .arg(text("metrics", "The address for /metrics and /healthz over HTTP; without one, none"))

@@ -49,6 +49,8 @@ pub fn create(name: &str) -> Result<Store> {
 /// | `reader` | `false` | whether this member never pushes |
 /// | `connections` | 1 | the number of connections to each server |
 /// | `divide_above` | 4 MiB | larger values are divided among the servers, in bytes |
+/// | `certificates` | `KVSTORE_CERTIFICATES` | the folder of the certificate of this member |
+/// | `insecure` | `KVSTORE_INSECURE`, or `false` | permits other machines without certificates |
 ///
 /// [`NetStoreOptions::name`]: crate::NetStoreOptions::name
 ///

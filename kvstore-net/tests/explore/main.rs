@@ -2,8 +2,8 @@
 //! a network that loses, repeats and reorders messages, leases that end, and a restart of the
 //! server.
 //!
-//! The model joins the rules of the server as `server/group.rs` does, and has a client that follows
-//! `client/connection.rs`.
+//! The model joins the rules of the server as `server/group/mod.rs` does, and has a client that
+//! follows `client/connection.rs`.
 
 #![allow(
     clippy::disallowed_macros,

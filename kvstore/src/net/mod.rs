@@ -117,7 +117,7 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 /// | `checkpoints` | none | the folder for [`Store::checkpoint_on_servers`] |
 /// | `lease` | 10 | how many seconds a silent member stays live |
 /// | `peer_connections` | 256 | the most connections from one machine |
-/// | `peer_bytes` | half of the memory limit | the most bytes in calls from one machine |
+/// | `peer_bytes` | half of the memory limit, at least 64 MiB | for calls from one machine |
 /// | `keys` | 4 million | the most keys |
 /// | `metrics` | none | the address for `/metrics` and `/healthz` over HTTP |
 /// | `status_page` | `false` | adds a page with members, keys and throughput |
