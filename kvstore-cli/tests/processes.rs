@@ -77,6 +77,22 @@ fn sigterm_ends_the_server_with_code_0() {
     assert_eq!(served.process.rest_of_line("ending: "), "completing the calls that run");
 }
 
+/// The server waits for a member that is stopped, so it does not end between the signals.
+#[test]
+fn a_second_signal_ends_the_server_with_code_1() {
+    let mut served = Served::start(&["--address", "127.0.0.1:0"]);
+    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+    let mut victim = start_member(&served);
+    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
+    signal(&victim, "STOP");
+    served.process.signal("INT");
+    assert_eq!(served.process.rest_of_line("ending: "), "completing the calls that run");
+    served.process.signal("TERM");
+    assert_eq!(served.process.child.wait().unwrap().code(), Some(1));
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}
+
 #[test]
 fn a_server_ends_in_order_although_its_output_is_closed() {
     let mut served = Served::start(&["--address", "127.0.0.1:0"]);
@@ -137,6 +153,17 @@ fn made_certificates_protect_servers_and_members() {
     assert_eq!(fs::read(folder.path().join("ca.pem")).unwrap(), authority);
     assert_ne!(fs::read(folder.path().join("worker/cert.pem")).unwrap(), before);
     NetStore::connect(backends(), &options("worker")).unwrap();
+}
+
+#[test]
+fn an_authority_without_its_key_is_not_replaced() {
+    let folder = certificates(&[]);
+    fs::remove_file(folder.path().join("ca-key.pem")).unwrap();
+    let authority = fs::read(folder.path().join("ca.pem")).unwrap();
+    let output = run(&["certs", "--folder", &text_of(&folder, "")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("without its key (ca-key.pem)"), "{}", stderr(&output));
+    assert_eq!(fs::read(folder.path().join("ca.pem")).unwrap(), authority);
 }
 
 #[cfg(unix)]

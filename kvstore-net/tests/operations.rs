@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use kvstore::backends;
-use kvstore_core::{Device, KvStore, Tensor, WorkerGroup};
+use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
 use kvstore_net::{NetStore, Server, ServerOptions, TraceContext};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -99,6 +99,43 @@ fn metrics_show_calls_members_and_memory() {
     assert!(metric(&text, "kvstore_memory_bytes{kind=\"live\"}") >= 8.0);
     assert!(metric(&text, "kvstore_connections") >= 2.0);
     assert!(text.ends_with("# EOF\n"));
+}
+
+/// More calls run an updater than the server makes at once, and then the server ends during one.
+#[test]
+fn waiting_calls_and_the_end_of_a_server_are_visible() {
+    let server = start(&observed());
+    let store = connect(&options(&server));
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    let gate = Arc::new(Mutex::new(()));
+    let closed = Arc::clone(&gate);
+    let updater = move |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        drop(closed.lock().unwrap());
+        *stored = pushed.clone();
+        Ok(())
+    };
+    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    let push = || store.push(&[key("w")], &[value(2.0)], 0).unwrap();
+    let calls = |state: &str| metric(&get(&server, "/metrics").1, state);
+    std::thread::scope(|scope| {
+        let closed = gate.lock().unwrap();
+        let pushing: Vec<_> = (0..140).map(|_| scope.spawn(push)).collect();
+        eventually("calls wait", || calls("kvstore_calls_waiting") > 0.0);
+        drop(closed);
+        for push in pushing {
+            push.join().unwrap();
+        }
+        assert_eq!(calls("kvstore_calls_waiting"), 0.0);
+        let closed = gate.lock().unwrap();
+        scope.spawn(push);
+        eventually("a call runs", || calls("kvstore_calls_running") == 1.0);
+        let ending = scope.spawn(|| server.shut_down());
+        let status = || get(&server, "/healthz");
+        let expected = ("HTTP/1.1 503 Service Unavailable".to_owned(), "ending\n".to_owned());
+        eventually("the server ends", || status() == expected);
+        drop(closed);
+        ending.join().unwrap();
+    });
 }
 
 #[test]

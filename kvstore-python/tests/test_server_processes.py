@@ -110,6 +110,14 @@ def test_an_updater_and_a_handler_of_commands(folder):
         assert serving.process.stdout.readline() == "command 3 body\n"
 
 
+def test_the_servers_of_the_environment(monkeypatch):
+    with Serving() as serving:
+        monkeypatch.setenv("KVSTORE_SERVERS", serving.address)
+        kv = mx.kv.create("dist_async")
+        kv.init("w", mx.nd.ones(2))
+        assert serving.connect().keys() == ["w"]
+
+
 def test_the_error_of_an_updater_in_another_process(folder):
     with Serving("--updater", "functions:fail", cwd=folder) as serving:
         kv = serving.connect()

@@ -17,8 +17,9 @@ use crate::server::group::{Caller, Group, MOST_CALLS};
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 1000;
 
-/// Seeds with rare orders of events: a process that joins and dies in one step.
-const KEPT_SEEDS: [u64; 1] = [28_577];
+/// Seeds with rare orders of events, after those of an ordinary run: the first that finds a planted
+/// fault, and a process that joins and dies in one step.
+const KEPT_SEEDS: [u64; 2] = [4232, 28_577];
 
 /// Prints its seed if a simulation panics.
 struct SeedOnPanic(u64);
