@@ -25,8 +25,11 @@ use self::process::{LONG, Process};
 /// The most memory that the server may need in addition, in kilobytes. Without its limits, a second
 /// of the first two attacks needs several times as much.
 const MOST_KILOBYTES: usize = 200 << 10;
+const NUM_CONNECTIONS: usize = 16;
+const DURATION: Duration = Duration::from_secs(1);
 
-/// The address of the attackers. The server counts what the peer at another address holds apart.
+/// The address of the attackers. Each address has its own limits, so attackers cannot use up those
+/// of the member that must be served.
 const ATTACKERS: [u8; 4] = [127, 0, 0, 2];
 
 const HEADERS: u8 = 1;
@@ -88,13 +91,13 @@ fn attack(address: SocketAddr, attack: Attack, reads: bool, end: Instant) {
     while Instant::now() < end {
         match connect(address, reads) {
             Ok(stream) => attack_once(stream, attack, reads, end),
-            // Too many connections are closing.
+            // The system may have no port left until earlier connections are closed.
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     }
 }
 
-/// Connects to the server. The system keeps few bytes that are not read.
+/// Connects to the server. If `reads` is false, the system receives only a few kilobytes.
 fn connect(address: SocketAddr, reads: bool) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((ATTACKERS, 0)).into())?;
@@ -139,12 +142,12 @@ fn kilobytes(process: &Process) -> usize {
 }
 
 /// Returns by how much the memory of a new server grows under an attack, in kilobytes.
-fn growth(frames: Attack, reads: bool, num_connections: usize, duration: Duration) -> usize {
+fn growth(frames: Attack, reads: bool) -> usize {
     let (server, address) = Process::serve(&["--address", "127.0.0.1:0"]);
     let before = kilobytes(&server);
-    let (attacked, end) = (address.parse().unwrap(), Instant::now() + duration);
+    let (attacked, end) = (address.parse().unwrap(), Instant::now() + DURATION);
     let most = thread::scope(|scope| {
-        let attackers: Vec<_> = (0..num_connections)
+        let attackers: Vec<_> = (0..NUM_CONNECTIONS)
             .map(|_| scope.spawn(move || attack(attacked, frames, reads, end)))
             .collect();
         let mut most = before;
@@ -163,7 +166,7 @@ fn growth(frames: Attack, reads: bool, num_connections: usize, duration: Duratio
 fn frames_do_not_fill_the_memory() {
     for (name, frames) in ATTACKS {
         for reads in [false, true] {
-            let more = growth(frames, reads, 16, Duration::from_secs(1));
+            let more = growth(frames, reads);
             println!("{name}, replies read: {reads}: {more} kB");
             assert!(more < MOST_KILOBYTES, "{name}, replies read: {reads}: {more} kB");
         }

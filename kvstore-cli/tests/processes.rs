@@ -80,11 +80,7 @@ fn sigterm_ends_the_server_with_code_0() {
 /// The server waits for a member that is stopped, so it does not end between the signals.
 #[test]
 fn a_second_signal_ends_the_server_with_code_1() {
-    let mut served = Served::start(&["--address", "127.0.0.1:0"]);
-    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
-    let mut victim = start_member(&served);
-    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
-    signal(&victim, "STOP");
+    let (mut served, mut victim) = serve_a_stopped_member();
     served.process.signal("INT");
     assert_eq!(served.process.rest_of_line("ending: "), "completing the calls that run");
     served.process.signal("TERM");
@@ -309,6 +305,16 @@ fn start_member(served: &Served) -> Child {
 
 /// Waits until a condition holds, and returns how long that took.
 #[track_caller]
+/// Returns a server and its member, which is a stopped process.
+fn serve_a_stopped_member() -> (Served, Child) {
+    let served = Served::start(&["--address", "127.0.0.1:0"]);
+    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+    let victim = start_member(&served);
+    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
+    signal(&victim, "STOP");
+    (served, victim)
+}
+
 fn eventually(what: &str, holds: impl Fn() -> bool) -> Duration {
     let start = Instant::now();
     while !holds() {
@@ -364,11 +370,7 @@ fn a_stopped_member_is_noticed_when_its_lease_ends() {
 
 #[test]
 fn a_stopped_member_does_not_hold_up_the_end_of_the_server() {
-    let mut served = Served::start(&["--address", "127.0.0.1:0"]);
-    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
-    let mut victim = start_member(&served);
-    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
-    signal(&victim, "STOP");
+    let (mut served, mut victim) = serve_a_stopped_member();
     served.process.signal("TERM");
     assert_eq!(served.process.child.wait().unwrap().code(), Some(0));
     victim.kill().unwrap();

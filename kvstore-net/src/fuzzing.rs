@@ -29,7 +29,7 @@ use crate::accounts::{Accounts, Limits};
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::rules::Role;
-use crate::server::access::{Access, Peer};
+use crate::server::access::{Access, Permission};
 use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
@@ -93,7 +93,8 @@ impl TestServer {
         let body = Full::new(Bytes::copy_from_slice(bytes)).map_err(|_| Status::internal(""));
         let mut request = http::Request::new(Body::new(body));
         *request.uri_mut() = http::Uri::from_static(CALL);
-        request.extensions_mut().insert(Peer::new(Arc::clone(connection.account())));
+        let account = Some(Arc::clone(connection.account()));
+        request.extensions_mut().insert(Access { permission: Permission::Administer, account });
         let methods = &mut self.methods;
         let replies = self.runtime.block_on(async {
             let response = methods.call(request).await.expect("it never fails");

@@ -7,7 +7,7 @@ use tonic::Status;
 use tonic::codegen::http::Extensions;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::accounts::{Account, Charge, MemberCount};
+use crate::accounts::{Account, Charge, ConnectionCount, MemberCount};
 use crate::rules::Role;
 
 /// What a caller may do. A later one includes the earlier ones.
@@ -19,21 +19,22 @@ pub(crate) enum Permission {
     Administer,
 }
 
-/// What is known about the other side of a connection.
+/// What is known about the other side of a connection. The connection counts until all clones are
+/// dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    account: Arc<Account>,
+    count: Arc<ConnectionCount>,
     /// The number of requests that have arrived.
     num_requests: Arc<AtomicUsize>,
 }
 
 impl Peer {
-    pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { account, num_requests: Arc::default() }
+    pub(crate) fn new(count: ConnectionCount) -> Self {
+        Self { count: Arc::new(count), num_requests: Arc::default() }
     }
 
     pub(super) fn account(&self) -> &Arc<Account> {
-        &self.account
+        self.count.account()
     }
 
     pub(super) fn num_requests(&self) -> usize {
@@ -49,7 +50,7 @@ impl Peer {
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) permission: Permission,
-    pub(super) account: Option<Arc<Account>>,
+    pub(crate) account: Option<Arc<Account>>,
 }
 
 impl Access {

@@ -7,22 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, lookup_host};
 use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
 
 use super::access::Peer;
 use super::serving::Accepted;
-use crate::accounts::{Accounts, ConnectionCount};
+use crate::accounts::Accounts;
 use crate::same_machine::{Listener, Socket, set_nodelay};
 
 /// How many connections may wait until the server accepts them. The system allows fewer, if it is
 /// set so.
 const WAITING: u32 = 4096;
-
-/// How long a connection may take for its first request, with all handshakes.
-const FIRST_REQUEST: Duration = Duration::from_secs(30);
 
 /// How long the server accepts no connections after a failure, for example because the process has
 /// too many open files.
@@ -64,7 +60,7 @@ impl Connections {
     }
 
     /// Returns a connection, or `None` if its peer has too many.
-    fn admit(&self, stream: Socket, address: IpAddr) -> Option<Connection> {
+    fn admit(&self, stream: Socket, address: IpAddr) -> Option<Accepted<Socket>> {
         let Some(count) = self.accounts.connect(address) else {
             // Not a warning, because a peer could fill the log.
             tracing::debug!(%address, "a connection is closed: there are too many");
@@ -74,12 +70,12 @@ impl Connections {
             tracing::debug!(%address, %error, "a connection is lost");
             return None;
         }
-        Some(Connection::new(stream, count))
+        Some(Accepted { stream, peer: Peer::new(count) })
     }
 }
 
 impl Stream for Connections {
-    type Item = io::Result<Connection>;
+    type Item = io::Result<Accepted<Socket>>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
@@ -100,78 +96,5 @@ impl Stream for Connections {
                 }
             }
         }
-    }
-}
-
-/// A connection that ends if its first request takes too long.
-#[derive(Debug)]
-pub(super) struct Connection {
-    stream: Socket,
-    /// Until when the first request must arrive, if none has.
-    first_request: Option<Pin<Box<Sleep>>>,
-    peer: Peer,
-    _count: ConnectionCount,
-}
-
-impl Connection {
-    fn new(stream: Socket, count: ConnectionCount) -> Self {
-        let first_request = Some(Box::pin(sleep(FIRST_REQUEST)));
-        let peer = Peer::new(Arc::clone(count.account()));
-        Self { stream, first_request, peer, _count: count }
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if self.peer.num_requests() > 0 {
-            self.first_request = None;
-        } else if let Some(first_request) = &mut self.first_request
-            && first_request.as_mut().poll(context).is_ready()
-        {
-            let text = "the peer has made no call";
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-impl Accepted for Connection {
-    fn peer(&self) -> Peer {
-        self.peer.clone()
     }
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::serving::{Accepted, Acceptor};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -21,14 +20,14 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_stream::StreamExt;
 
-use super::access::Peer;
-use super::connections::{Connection, Connections, listen};
+use super::connections::{Connections, listen};
 use super::options::ServerOptions;
 use super::report::Reports;
+use super::serving::{Accepted, Acceptor};
 use crate::accounts::{Accounts, Limits};
 use crate::certificates::{Security, check_on_this_machine};
 use crate::runtime;
-use crate::same_machine::Listener;
+use crate::same_machine::{Listener, Socket};
 
 /// The most connections of a peer, and of all peers. Further ones are closed.
 const OF_A_PEER: usize = 16;
@@ -110,7 +109,7 @@ impl HttpEndpoint {
         // Ends the connections, too, when it is dropped.
         let mut connections = tokio::task::JoinSet::new();
         let mut incoming = Connections::new(self.listener, accounts);
-        while let Some(Ok(stream)) = incoming.next().await {
+        while let Some(Ok(accepted)) = incoming.next().await {
             while connections.try_join_next().is_some() {}
             if connections.len() >= IN_TOTAL {
                 continue;
@@ -119,12 +118,12 @@ impl HttpEndpoint {
             let answers = Answers {
                 reports: Arc::clone(&reports),
                 permit: Arc::clone(&permit),
-                peer: stream.peer(),
                 has_page: self.has_page,
                 is_permitted: true,
             };
             connections.spawn(async move {
-                let _ = tokio::time::timeout(LONGEST, connection(stream, acceptor, answers)).await;
+                let answering = connection(accepted, acceptor, answers);
+                let _ = tokio::time::timeout(LONGEST, answering).await;
             });
         }
     }
@@ -136,13 +135,17 @@ struct Answers {
     reports: Arc<Reports>,
     /// The permit of the report that is being made.
     permit: Arc<Semaphore>,
-    peer: Peer,
     has_page: bool,
     /// Whether the certificate of the peer permits it to read.
     is_permitted: bool,
 }
 
-async fn connection(stream: Connection, acceptor: Option<Acceptor>, mut answers: Answers) {
+/// Answers the requests of a connection, which counts until then.
+async fn connection(
+    Accepted { stream, peer: _peer }: Accepted<Socket>,
+    acceptor: Option<Acceptor>,
+    mut answers: Answers,
+) {
     let Some(acceptor) = acceptor else { return answer_all(stream, answers).await };
     if let Some((stream, permission)) = acceptor.accept(stream).await {
         answers.is_permitted = permission.check_read().is_ok();
@@ -169,7 +172,6 @@ where
 }
 
 async fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Full<Bytes>> {
-    answers.peer.count_request();
     if !answers.is_permitted {
         return text(StatusCode::FORBIDDEN, "the certificate has no valid role\n");
     }

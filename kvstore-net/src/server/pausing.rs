@@ -26,8 +26,8 @@ const MOST_UNANSWERED: usize = 256;
 /// runs while they are in the cache. Without pauses, a complete window of data would arrive first,
 /// because the task of a connection reads until the socket is empty.
 ///
-/// It also pauses while many requests of its peer wait for their tasks, or for the peer to take
-/// their replies. What it has read before a pause may contain more of them.
+/// It also pauses while many requests of its peer wait for their tasks, and while the peer takes no
+/// replies to many requests. What it has read before a pause may contain more requests.
 #[derive(Debug)]
 pub(super) struct Pausing<S> {
     stream: S,
@@ -126,7 +126,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Pausing<S> {
 mod tests {
     use std::future::poll_fn;
     use std::net::IpAddr;
-    use std::sync::Arc;
 
     use kvstore_core::Backends;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -136,8 +135,7 @@ mod tests {
 
     fn peer() -> Peer {
         let accounts = Accounts::new(&Limits::default(), &Backends::new(Vec::new()));
-        let count = accounts.connect(IpAddr::from([127, 0, 0, 1])).unwrap();
-        Peer::new(Arc::clone(count.account()))
+        Peer::new(accounts.connect(IpAddr::from([127, 0, 0, 1])).unwrap())
     }
 
     /// Reads once. Returns the number of bytes, or `None` for a pause.

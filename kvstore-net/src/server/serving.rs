@@ -50,9 +50,14 @@ const MOST_CANCELLED_STREAMS: usize = 20;
 /// How long a server that ends waits for its connections.
 pub(super) const CLOSE: Duration = Duration::from_secs(5);
 
-/// A connection that knows its peer.
-pub(crate) trait Accepted: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    fn peer(&self) -> Peer;
+/// How long a connection may take for its first request, with all handshakes.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
+
+/// A connection and its peer.
+#[derive(Debug)]
+pub(crate) struct Accepted<S> {
+    pub(crate) stream: S,
+    pub(crate) peer: Peer,
 }
 
 /// Accepts encrypted connections.
@@ -99,14 +104,14 @@ impl Acceptor {
 
 /// Serves connections until `ending` is true, and then until each has completed its calls, but at
 /// most for [`CLOSE`]. When the future is dropped, its connections end.
-pub(crate) async fn serve<I, C>(
+pub(crate) async fn serve<I, S>(
     acceptor: Option<Acceptor>,
     methods: Methods,
     incoming: I,
     mut ending: watch::Receiver<bool>,
 ) where
-    I: Stream<Item = std::io::Result<C>>,
-    C: Accepted,
+    I: Stream<Item = std::io::Result<Accepted<S>>>,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Service { group, holder, health, .. } = methods.service().clone();
     let leases = tokio::spawn(end_leases(group, Arc::downgrade(&holder)));
@@ -117,9 +122,16 @@ pub(crate) async fn serve<I, C>(
         let mut incoming = pin!(incoming);
         while let Some(accepted) = incoming.next().await {
             while connections.try_join_next().is_some() {}
-            if let Ok(stream) = accepted {
-                let (acceptor, methods) = (acceptor.clone(), methods.clone());
-                connections.spawn(connection(stream, acceptor, methods, later.clone()));
+            if let Ok(accepted) = accepted {
+                let peer = accepted.peer.clone();
+                let serving =
+                    connection(accepted, acceptor.clone(), methods.clone(), later.clone());
+                connections.spawn(async move {
+                    tokio::select! {
+                        () = serving => {}
+                        () = without_request(&peer) => {}
+                    }
+                });
             }
         }
     };
@@ -143,13 +155,22 @@ async fn ended(ending: &mut watch::Receiver<bool>) {
     let _ = ending.wait_for(|end| *end).await;
 }
 
-async fn connection<C: Accepted>(
-    stream: C,
+/// Returns when the peer is too late with its first request. Never returns if there is one in time.
+async fn without_request(peer: &Peer) {
+    tokio::time::sleep(FIRST_REQUEST).await;
+    if peer.num_requests() > 0 {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn connection<S>(
+    Accepted { stream, peer }: Accepted<S>,
     acceptor: Option<Acceptor>,
     methods: Methods,
     mut ending: watch::Receiver<bool>,
-) {
-    let peer = stream.peer();
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let account = Some(Arc::clone(peer.account()));
     let Some(acceptor) = acceptor else {
         let access = Access { account, permission: Permission::Administer };
@@ -240,5 +261,28 @@ async fn end_leases(group: Arc<Group>, holder: Weak<Holder>) {
             drop(tokio::task::spawn_blocking(move || drop(forgotten)));
         }
         tokio::time::sleep(wait).await;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::net::IpAddr;
+
+    use kvstore_core::Backends;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::accounts::{Accounts, Limits};
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_peer_without_a_request_is_too_late() {
+        let accounts = Accounts::new(&Limits::default(), &Backends::new(Vec::new()));
+        let peer = Peer::new(accounts.connect(IpAddr::from([127, 0, 0, 1])).unwrap());
+        let start = Instant::now();
+        without_request(&peer).await;
+        assert_eq!(start.elapsed().as_secs(), FIRST_REQUEST.as_secs());
+        peer.count_request();
+        timeout(3 * FIRST_REQUEST, without_request(&peer)).await.unwrap_err();
     }
 }

@@ -2,14 +2,10 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use kvstore_core::Backends;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::Uri;
@@ -20,7 +16,8 @@ use super::schedule::LEASE;
 use crate::accounts::{Accounts, Limits};
 use crate::client::endpoint::endpoint;
 use crate::client::membership::Target;
-use crate::server::{self, access::Peer};
+use crate::server::access::Peer;
+use crate::server::serving::Accepted;
 
 const PORT: u16 = 9191;
 
@@ -53,55 +50,18 @@ pub(super) fn channel(target: &Target, keep_alive: Duration) -> Channel {
 }
 
 /// Returns the connections to this host.
-pub(super) async fn listen() -> io::Result<ReceiverStream<io::Result<Accepted>>> {
+pub(super) async fn listen() -> io::Result<ReceiverStream<io::Result<Accepted<TcpStream>>>> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
     let (sender, receiver) = mpsc::channel(1);
     let accounts = Accounts::new(&Limits::default(), &Backends::new(Vec::new()));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let Some(peer) = accounts.connect(Ipv4Addr::LOCALHOST.into()) else { return };
-            let peer = Peer::new(Arc::clone(peer.account()));
-            if sender.send(Ok(Accepted(stream, peer))).await.is_err() {
+            let Some(count) = accounts.connect(Ipv4Addr::LOCALHOST.into()) else { return };
+            let accepted = Accepted { stream, peer: Peer::new(count) };
+            if sender.send(Ok(accepted)).await.is_err() {
                 return;
             }
         }
     });
     Ok(ReceiverStream::new(receiver))
-}
-
-/// A connection to this host.
-pub(super) struct Accepted(TcpStream, Peer);
-
-impl server::serving::Accepted for Accepted {
-    fn peer(&self) -> Peer {
-        self.1.clone()
-    }
-}
-
-impl AsyncRead for Accepted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Accepted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, buffer)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
-    }
 }

@@ -8,9 +8,9 @@ use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
+use turmoil::net::TcpStream;
 
 use super::history::NUM_ELEMENTS;
-use super::network::Accepted;
 use super::schedule::LEASE;
 use super::{Running, Simulation, backends, key, network};
 use crate::server::access::Access;
@@ -19,7 +19,7 @@ use crate::server::contents::Contents;
 use crate::server::group::Group;
 use crate::server::holder::Holder;
 use crate::server::service::{Methods, Service};
-use crate::server::serving::serve;
+use crate::server::serving::{Accepted, serve};
 
 /// How long a server that ends waits for its calls.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub(super) async fn serve_store(
     store: Arc<LocalStore>,
     group: Arc<Group>,
     number: u64,
-    incoming: ReceiverStream<io::Result<Accepted>>,
+    incoming: ReceiverStream<io::Result<Accepted<TcpStream>>>,
 ) {
     // The server ends when the sender is dropped.
     let (_end, ending) = watch::channel(false);

@@ -18,8 +18,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// A reference to a closure that does one piece of the work, and returns `false` if no piece is
 /// left.
 ///
-/// It is a `&dyn Fn` without a table of methods. There are hundreds of loops. When the system loads
-/// the library, it would write the address of each method of each table.
+/// It does not use `&dyn Fn`, because that has a table of methods for each of hundreds of closures.
+/// When the system loads the library, it writes the address of each method into each table.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     closure: *const (),
