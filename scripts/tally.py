@@ -12,8 +12,8 @@ Reads from FOLDER/NAME:
   Rust test that could not run.
 - `status` and `seconds`, written by tally.sh
 
-Prints the output of failed tests above the counts and their names below them, because CI may show
-only the end of a log.
+Prints the output of failed tests above the counts, and their names and errors below them, because
+CI may show only the end of a log.
 
 Ends with status 1 if a test failed. A command that did not run, was interrupted, failed without a
 failed test, or passed without any result, counts as a failed test.
@@ -133,6 +133,17 @@ def shortened(lines):
     return [*lines[:FIRST_LINES], f"[{left_out} lines left out]", *lines[-LAST_LINES:]]
 
 
+def error_of(output):
+    """Returns the error of a failed test in one line: after Rust's `panicked at`, after pytest's
+    `E`, or else the first line."""
+    lines = [line.strip() for line in output if line.strip()]
+    for line, next_line in zip(lines, lines[1:]):
+        if re.search(r"panicked at .*:\d+:$", line):
+            return next_line[:LONGEST_REASON]
+    errors = [line[1:].strip() for line in lines if re.match(r"E\s", line)]
+    return first_line((errors or lines or [""])[0])
+
+
 def first_line(reason):
     lines = (reason or "").strip().splitlines()
     return EXCEPTION.sub("", lines[0])[:LONGEST_REASON] if lines else ""
@@ -193,8 +204,8 @@ def main(folder, *names):
         print("\n".join([f"{name}: failed: {test}", *output, ""]))
     for name, result in results.items():
         print("\n".join(lines(name, result)))
-    for name, test, *_ in failures:
-        print(f"{name}: failed: {test}")
+    for name, test, *output in failures:
+        print(f"{name}: failed: {test}: {error_of(output)}")
     return 1 if any(result.failed for result in results.values()) else 0
 
 

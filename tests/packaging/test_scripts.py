@@ -421,7 +421,34 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         self.assertEqual(lines[:9], [line for test in failed for line in (test, "trace", "")])
         self.assert_counts(lines[9], "all", 3, 3, 3)
         self.assertEqual(lines[10].split(), "3 skipped: no GPU".split())
-        self.assertEqual(lines[11:], failed)
+        self.assertEqual(lines[11:], [f"{test}: trace" for test in failed])
+
+    def test_the_last_lines_name_the_error_of_each_failed_test(self):
+        pytest = """<testsuite><testcase classname="test_store" name="test_push"><failure>
+def test_push():
+&gt;       assert 1 == 2
+E       assert 1 == 2
+
+test_store.py:7: AssertionError</failure></testcase></testsuite>"""
+        (self.root / "cargo.log").write_text("""
+failures:
+
+---- pushes::are_summed stdout ----
+1000 cases
+
+thread 'pushes::are_summed' (7) panicked at tests/src/pushes.rs:7:9:
+expected 3, found 2
+stack backtrace:
+
+failures:
+    pushes::are_summed
+
+test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured
+""")
+        self.run_command("mixed", "cat cargo.log; exit 1", a_xml=pytest)
+        self.assertEqual(self.summary("mixed")[1][-2:], [
+            "mixed: failed: test_store test_push: assert 1 == 2",
+            "mixed: failed: ---- pushes::are_summed stdout ----: expected 3, found 2"])
 
     def test_a_java_trace_keeps_its_error_and_the_project_s_frames(self):
         trace = ["org.opentest4j.AssertionFailedError: expected: 1",
@@ -451,7 +478,7 @@ org.opentest4j.TestAbortedException: Assumption failed: no GPU
         self.assertEqual(lines[4:25], [failed[1], *map(str, range(1, 21))])
         self.assertEqual(lines[25:67], ["[40 lines left out]", *map(str, range(61, 101)), ""])
         self.assert_counts(lines[67], "rust", 1, 2, 0)
-        self.assertEqual(lines[68:], failed)
+        self.assertEqual(lines[68:], [f"{failed[0]}: left: 1", f"{failed[1]}: 1"])
 
     def test_cargo_s_lines_are_added(self):
         script = """
