@@ -130,6 +130,11 @@ pub fn calls(bytes: &[u8]) {
 }
 
 fn frame(sequence: u64, verb: Verb, data: &[f32]) -> proto::RequestFrame {
+    frame_of_rows(sequence, verb, &[], data)
+}
+
+/// Returns a frame whose data begin with row indices.
+fn frame_of_rows(sequence: u64, verb: Verb, indices: &[i64], data: &[f32]) -> proto::RequestFrame {
     let request = proto::Request {
         member: NAME.to_owned(),
         incarnation: INCARNATION,
@@ -139,7 +144,9 @@ fn frame(sequence: u64, verb: Verb, data: &[f32]) -> proto::RequestFrame {
         verb: Some(verb),
         ..Default::default()
     };
-    let data = data.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>();
+    let indices = indices.iter().flat_map(|index| index.to_le_bytes());
+    let data = data.iter().flat_map(|number| number.to_le_bytes());
+    let data = indices.chain(data).collect::<Vec<_>>();
     proto::RequestFrame { request: Some(request), data: data.into() }
 }
 
@@ -167,11 +174,10 @@ pub fn streams() -> Vec<Vec<u8>> {
         ..Default::default()
     };
     let names = |names: &[&str]| keys(names).keys;
-    let rows = |indices: &[i64]| Some(proto::Rows { indices: indices.to_vec() });
     let init = Verb::Init(proto::Init { values: vec![value("v", &[3])], ..Default::default() });
     let push = proto::Push { values: vec![value("w", &[4, 2])], ..Default::default() };
     let sparse = proto::Push {
-        values: vec![proto::Value { rows: rows(&[0, 3]), ..value("w", &[4, 2]) }],
+        values: vec![proto::Value { num_rows: Some(2), ..value("w", &[4, 2]) }],
         ..Default::default()
     };
     let pull = proto::Pull { keys: names(&["w"]), staleness: Some(1), ..Default::default() };
@@ -180,11 +186,8 @@ pub fn streams() -> Vec<Vec<u8>> {
         pull: Some(pull.clone()),
         expected: f32s(&[4, 2]).into_iter().collect(),
     };
-    let pull_rows = proto::PullRows {
-        keys: names(&["w"]),
-        rows: rows(&[1, 1, 2]).into_iter().collect(),
-        ..Default::default()
-    };
+    let pull_rows =
+        proto::PullRows { keys: names(&["w"]), num_rows: vec![3], ..Default::default() };
     let settings = |change| Verb::ChangeSettings(proto::ChangeSettings { change: Some(change) });
     let parameter = proto::HyperParameter { name: "learning_rate".to_owned(), value: 0.5 };
     let two_bit = Compression::new("2bit", 0.5).expect("a threshold");
@@ -204,7 +207,10 @@ pub fn streams() -> Vec<Vec<u8>> {
     let all = vec![
         vec![frame(1, init.clone(), &[1.0; 3]), frame(0, Verb::Stats(proto::Empty {}), &[])],
         vec![frame(1, Verb::Push(push), &[2.0; 8]), frame(0, Verb::Pull(pull), &[])],
-        vec![frame(1, Verb::Push(sparse), &[2.0; 4]), frame(0, Verb::PullRows(pull_rows), &[])],
+        vec![
+            frame_of_rows(1, Verb::Push(sparse), &[0, 3], &[2.0; 4]),
+            frame_of_rows(0, Verb::PullRows(pull_rows), &[1, 1, 2], &[]),
+        ],
         vec![frame(1, Verb::PushPull(both), &[3.0; 8])],
         vec![
             frame(1, settings(change_settings::Change::Optimizer(optimizer)), &[]),

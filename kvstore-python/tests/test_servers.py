@@ -38,6 +38,28 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc names the threads")
+def test_the_threads_of_the_network_start_with_the_first_store_of_servers():
+    program = """
+    from pathlib import Path
+    import mxkv as mx
+
+    def num_threads():
+        names = [task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")]
+        return names.count("kvstore-net")
+
+    kv = mx.kv.create("local")
+    kv.init("w", mx.nd.ones((1000, 1000)))
+    kv.push("w", mx.nd.ones((1000, 1000)))
+    kv.pull("w")
+    print(num_threads())
+    server = mx.kvstore_server.KVStoreServer("127.0.0.1:0")
+    mx.kv.create("dist_async", servers=server.address)
+    print(num_threads() > 0)
+    """
+    assert children.output(program, SECONDS) == "0\nTrue\n"
+
+
 # Options.
 
 

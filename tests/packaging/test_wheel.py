@@ -15,6 +15,8 @@ from library import MACHINES, Library
 ROOT = Path(__file__).resolve().parents[2]
 WHEELS = ROOT / "target" / "wheels"
 MODULE = "mxkv/_native.abi3.so"
+# A native module is loaded in each program that imports it. Without the network it had 9 MB.
+MOST_MODULE_BYTES = 15_000_000
 WHEEL = re.compile(r"mxkv-[\d.]+-cp310-abi3-manylinux_2_28_(\w+)\.whl")
 
 
@@ -44,6 +46,11 @@ class WheelTest(unittest.TestCase):
                 self.assertEqual(library.complaints(), [])
                 self.assertEqual(library.machine, MACHINES[platform])
                 self.assertEqual(library.exported, ["PyInit__native"])
+
+    def test_the_native_module_is_small(self):
+        for platform, _, content in wheels():
+            with self.subTest(platform):
+                self.assertLess(len(content), MOST_MODULE_BYTES)
 
     def test_no_library_of_another_project_is_inside(self):
         for platform, names, _ in wheels():

@@ -210,12 +210,20 @@ impl Attacker {
     }
 
     /// Makes a call and does not read the reply. Returns whether the server accepts it.
-    pub(super) fn start_and_do_not_read(&mut self, verb: Verb) -> bool {
-        let (sender, receiver) = mpsc::channel(1);
-        let frame = self.frame(0, verb, &[]);
+    pub(super) fn start_and_do_not_read(&mut self, verb: Verb, data: &[u8]) -> bool {
+        let mut frames = vec![self.frame(0, verb, &[])];
+        frames.extend(
+            data.chunks(256 << 10).map(|data| proto::RequestFrame {
+                request: None,
+                data: Bytes::copy_from_slice(data),
+            }),
+        );
+        let (sender, receiver) = mpsc::channel(frames.len());
         let channel = self.channel.clone();
         let started = self.runtime.block_on(async {
-            sender.send(frame).await.unwrap();
+            for frame in frames {
+                sender.send(frame).await.unwrap();
+            }
             let mut replies = streams::open(channel, ReceiverStream::new(receiver)).await.ok()?;
             match tokio::time::timeout(PATIENCE, replies.message()).await {
                 Ok(Ok(Some(_))) => Some(replies),

@@ -275,15 +275,15 @@ fn unread_replies_count_for_their_peer() {
     store.init(&[key("w")], &[ones(&backends, len)]).unwrap();
     let mut attacker = Attacker::join(&server, "attacker");
     let mut num_refused = 0;
+    let indices: Vec<u8> = (0..1i64 << 19).flat_map(i64::to_le_bytes).collect();
     for round in 0..64 {
-        let verb = if round % 2 == 0 {
-            pull("w")
+        let (verb, data) = if round % 2 == 0 {
+            (pull("w"), &[][..])
         } else {
-            let rows = vec![proto::Rows { indices: (0..1 << 19).collect() }];
-            let keys = vec!["w".to_owned()];
-            Verb::PullRows(PullRows { keys, rows, ..PullRows::default() })
+            let (keys, num_rows) = (vec!["w".to_owned()], vec![1 << 19]);
+            (Verb::PullRows(PullRows { keys, num_rows, ..PullRows::default() }), &indices[..])
         };
-        num_refused += usize::from(!attacker.start_and_do_not_read(verb));
+        num_refused += usize::from(!attacker.start_and_do_not_read(verb, data));
         // The earlier value stays in memory for a reader that has not finished.
         store.push(&[key("w")], &[ones(&backends, len)], 0).unwrap();
     }

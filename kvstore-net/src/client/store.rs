@@ -335,11 +335,16 @@ impl KvStore for NetStore {
         if let Some(sharded) = &self.sharded {
             return sharded.pull_rows(keys, ids);
         }
-        let rows = ids.iter().map(|ids| Ok(proto::Rows { indices: fallible::copied(ids)? }));
-        let rows = fallible::try_collect(rows)?;
+        let (mut num_rows, mut elements) =
+            (fallible::with_capacity(ids.len())?, Elements::default());
+        for ids in ids {
+            fallible::push(&mut num_rows, ids.len() as u64)?;
+            elements.push_indices(fallible::copied(ids)?);
+        }
         let (staleness, layouts) = (self.staleness, Vec::new());
-        let pull = proto::PullRows { keys: keys_of(keys), rows, staleness, layouts };
-        let answer = self.read(Verb::PullRows(pull), &describe_call("pull of rows", keys))?;
+        let pull = proto::PullRows { keys: keys_of(keys), num_rows, staleness, layouts };
+        let call = Call::read(Verb::PullRows(pull), describe_call("pull of rows", keys));
+        let answer = self.servers.call(Call { elements, ..call })?;
         let rows = answer.values.into_iter().map(|value| match value {
             Value::Rows(rows) => Ok(rows),
             Value::Dense(_) => Err(missing("row indices")),

@@ -147,10 +147,13 @@ impl Service {
         frames: &mut Incoming<proto::RequestFrame>,
     ) -> StoreResult<Result<(Payload, Option<Charge>), Status>> {
         let backends = self.holder.contents().backends();
-        let blob = verbs::blob_in(verb).map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+        let tensor = verbs::tensor_in(verb);
         let compression = verbs::compression_in(verb)?;
         let expected = IncomingValues::new(verbs::values_in(verb), compression.as_ref())?;
-        let num_bytes = blob.map_or_else(|| expected.num_bytes(), Ok)?;
+        let num_bytes = match &tensor {
+            Some(spec) => spec.num_bytes()?,
+            None => expected.num_bytes()?,
+        };
         // Also counts the task of a call that changes something.
         let charge = match self.access.charge(num_bytes.saturating_add(STREAM)) {
             Ok(charge) => charge,
@@ -160,17 +163,18 @@ impl Service {
             Err(status) => return Ok(Err(status)),
         };
         self.metrics.receive(num_bytes);
-        let mut receiver = match blob {
-            // In a tensor, so that it counts towards the limit of memory.
-            Some(len) => Receiver::of_bytes(backends, len)?,
+        let is_tensor = tensor.is_some();
+        let mut receiver = match tensor {
+            Some(spec) => Receiver::of_tensor(backends, spec)?,
             None => Receiver::new(backends, expected)?,
         };
         if let Err(ended) = received(&mut receiver, first, frames).await? {
             return Ok(Err(ended));
         }
-        let payload = match blob {
-            Some(_) => Payload::Bytes(receiver.finish_bytes()?),
-            None => Payload::Values(receiver.finish()?),
+        let payload = if is_tensor {
+            Payload::Tensor(receiver.finish_tensor()?)
+        } else {
+            Payload::Values(receiver.finish()?)
         };
         Ok(Ok((payload, charge)))
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kvstore_core::{
-    Backends, Compression, Error, Key, KvStore, OnExisting, Optimizer, OptimizerState, Result,
-    Tensor, TensorSpec, Value, fallible,
+    Backends, Compression, DType, Error, Key, KvStore, OnExisting, Optimizer, OptimizerState,
+    Result, Tensor, TensorSpec, Value, fallible,
 };
 
 use super::access::Permission;
@@ -12,7 +12,7 @@ use crate::accounts::Charge;
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::wire::{
-    Elements, failure_of, keys_of, parse_keys, parse_spec, sparse_indices, spec_of, to_compression,
+    Elements, divide_indices, failure_of, keys_of, parse_keys, parse_spec, spec_of, to_compression,
     value_of,
 };
 
@@ -43,8 +43,8 @@ impl Answer {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Values(Vec<Value>),
-    /// The bytes of a file.
-    Bytes(Tensor),
+    /// The bytes of a file, or row indices.
+    Tensor(Tensor),
 }
 
 /// The pull that follows a push in one call.
@@ -91,16 +91,18 @@ pub(crate) fn compression_in(verb: &Verb) -> Result<Option<Compression>> {
     push.compression.as_ref().map_or(Ok(None), to_compression)
 }
 
-/// Returns the length of the file that a request contains.
-pub(crate) fn blob_in(verb: &Verb) -> Option<u64> {
-    match verb {
-        Verb::Rollback(rollback) => Some(rollback.num_bytes),
+/// Returns the type of the file or of the row indices that a request contains.
+pub(crate) fn tensor_in(verb: &Verb) -> Option<TensorSpec> {
+    let sum = |lens: &mut dyn Iterator<Item = u64>| lens.fold(0, u64::saturating_add);
+    let (len, dtype) = match verb {
+        Verb::Rollback(rollback) => (rollback.num_bytes, DType::U8),
         Verb::SetStates(states) => {
-            let lens = states.states.iter().map(|state| state.num_bytes);
-            Some(lens.fold(0, u64::saturating_add))
+            (sum(&mut states.states.iter().map(|state| state.num_bytes)), DType::U8)
         }
-        _ => None,
-    }
+        Verb::PullRows(pull) => (sum(&mut pull.num_rows.iter().copied()), DType::I64),
+        _ => return None,
+    };
+    Some(TensorSpec::new([usize::try_from(len).unwrap_or(usize::MAX)], dtype))
 }
 
 /// What the server knows about a verb before it makes the call.
@@ -181,7 +183,7 @@ pub(crate) fn make(
         (Verb::Push(push), Payload::Values(values)) => {
             store.push(&keys_in(&push.values)?, &values, push.priority)?;
         }
-        (Verb::SetStates(states), Payload::Bytes(bytes)) => {
+        (Verb::SetStates(states), Payload::Tensor(bytes)) => {
             let optimizer = parse_optimizer(&states.optimizer)?;
             let states = states_in(backends, &states.states, bytes.host_bytes()?)?;
             store.set_optimizer_states(optimizer, states)?;
@@ -197,9 +199,9 @@ pub(crate) fn make(
             }
             answer.reply.has_elements = true;
         }
-        (Verb::PullRows(pull), _) => {
+        (Verb::PullRows(pull), Payload::Tensor(indices)) => {
             let keys = parse_keys(&pull.keys)?;
-            let ids = sparse_indices(&pull.rows, keys.len())?;
+            let ids = divide_indices(indices.as_slice()?, &pull.num_rows, keys.len())?;
             for (key, rows) in keys.iter().zip(store.pull_rows(&keys, &ids, 0)?) {
                 answer.reply.values.push(value_of(key, &Value::Rows(rows), &mut answer.elements)?);
             }
@@ -249,8 +251,8 @@ pub(crate) fn make(
             | Verb::Checkpoint(_),
             _,
         )
-        | (Verb::Init(_) | Verb::Push(_), Payload::Bytes(_))
-        | (Verb::SetStates(_), Payload::Values(_)) => {
+        | (Verb::Init(_) | Verb::Push(_), Payload::Tensor(_))
+        | (Verb::SetStates(_) | Verb::PullRows(_), Payload::Values(_)) => {
             return Err(wrong_payload());
         }
     }

@@ -27,6 +27,24 @@ impl AsRef<[u8]> for Content {
     }
 }
 
+/// Row indices as bytes.
+struct Indices<I>(I);
+
+impl<I: AsRef<[i64]>> AsRef<[u8]> for Indices<I> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(self.0.as_ref())
+    }
+}
+
+/// The row indices of a value. They keep the value alive.
+struct IndicesOf(RowSparse);
+
+impl AsRef<[i64]> for IndicesOf {
+    fn as_ref(&self) -> &[i64] {
+        self.0.indices()
+    }
+}
+
 /// The elements of several values, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Elements {
@@ -43,6 +61,17 @@ impl Elements {
         };
         self.push_bytes(bytes);
         Ok(())
+    }
+
+    /// Appends the row indices of a value, then its elements.
+    pub(crate) fn push_rows(&mut self, rows: &RowSparse) -> Result<()> {
+        self.push_bytes(Bytes::from_owner(Indices(IndicesOf(rows.clone()))));
+        self.push(rows.rows())
+    }
+
+    /// Appends row indices.
+    pub(crate) fn push_indices(&mut self, indices: Vec<i64>) {
+        self.push_bytes(Bytes::from_owner(Indices(indices)));
     }
 
     /// Appends bytes.
@@ -86,9 +115,9 @@ impl Elements {
 /// Assembles values from data.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    /// The values, each with its tensor in host memory.
-    values: Vec<Part>,
-    /// The value that the next data belong to, and the position in it.
+    /// Tensors in host memory, in the order of their data.
+    parts: Vec<Part>,
+    /// The part that the next data belong to, and the position in it.
     next: usize,
     position: usize,
     /// The number of bytes that are missing.
@@ -98,8 +127,16 @@ pub(crate) struct Receiver {
 #[derive(Debug)]
 struct Part {
     tensor: Tensor,
-    /// The shape of the value and the indices of the rows that `tensor` contains.
-    rows: Option<(TensorSpec, Vec<i64>)>,
+    role: Role,
+}
+
+/// What a received tensor is.
+#[derive(Debug)]
+enum Role {
+    Value,
+    /// The row indices of a value of this type. Its rows follow.
+    IndicesOf(TensorSpec),
+    Rows,
 }
 
 /// The values of a message that is about to be received.
@@ -108,36 +145,40 @@ pub(crate) struct IncomingValues(Vec<IncomingPart>);
 
 #[derive(Debug)]
 struct IncomingPart {
-    /// The elements that are received.
-    received: TensorSpec,
-    /// The shape of the value and the indices of its rows.
-    rows: Option<(TensorSpec, Vec<i64>)>,
+    spec: TensorSpec,
+    role: Role,
 }
 
 impl IncomingValues {
     /// Returns the values that these messages describe. With a compression, dense values are
     /// received as their codes.
     pub(crate) fn new(values: &[proto::Value], compression: Option<&Compression>) -> Result<Self> {
-        let parts = values.iter().map(|value| {
+        let mut parts = fallible::with_capacity(values.len())?;
+        for value in values {
             let mut spec = parse_spec(value.spec.as_ref())?;
-            if let (Some(compression), None) = (compression, &value.rows) {
-                let num_bytes = compression.of(spec.dtype())?.code.num_bytes(spec.num_elements());
-                spec = TensorSpec::new([num_bytes], DType::U8);
-            }
-            let Some(rows) = &value.rows else {
-                return Ok(IncomingPart { received: spec, rows: None });
+            let Some(num_rows) = value.num_rows else {
+                if let Some(compression) = compression {
+                    let code = compression.of(spec.dtype())?.code;
+                    spec = TensorSpec::new([code.num_bytes(spec.num_elements())], DType::U8);
+                }
+                fallible::push(&mut parts, IncomingPart { spec, role: Role::Value })?;
+                continue;
             };
             if spec.shape().rank() == 0 {
                 let key = Key::new(&value.key)?;
                 let text = format!("key `{key}`: a row-sparse value has at least one axis");
                 return Err(Error::invalid(text));
             }
+            let num_rows = usize::try_from(num_rows).unwrap_or(usize::MAX);
             let mut dims = Vec::from(spec.shape().dims());
-            dims[0] = rows.indices.len();
-            let received = TensorSpec::new(dims, spec.dtype());
-            Ok(IncomingPart { received, rows: Some((spec, rows.indices.clone())) })
-        });
-        fallible::try_collect(parts).map(Self)
+            dims[0] = num_rows;
+            let rows = TensorSpec::new(dims, spec.dtype());
+            let indices = TensorSpec::new([num_rows], DType::I64);
+            let role = Role::IndicesOf(spec);
+            fallible::push(&mut parts, IncomingPart { spec: indices, role })?;
+            fallible::push(&mut parts, IncomingPart { spec: rows, role: Role::Rows })?;
+        }
+        Ok(Self(parts))
     }
 
     /// Returns the memory that the values need.
@@ -145,9 +186,7 @@ impl IncomingValues {
     /// # Errors
     /// - [`Error::OutOfMemory`] if no machine has as much.
     pub(crate) fn num_bytes(&self) -> Result<usize> {
-        self.0
-            .iter()
-            .try_fold(0_usize, |sum, part| Ok(sum.saturating_add(part.received.num_bytes()?)))
+        self.0.iter().try_fold(0_usize, |sum, part| Ok(sum.saturating_add(part.spec.num_bytes()?)))
     }
 }
 
@@ -155,32 +194,30 @@ impl Receiver {
     /// Allocates the values.
     pub(crate) fn new(backends: &Backends, expected: IncomingValues) -> Result<Self> {
         let parts = expected.0.into_iter().map(|part| {
-            let tensor = Tensor::allocate(backends, Device::cpu(0), part.received)?;
-            Ok(Part { tensor, rows: part.rows })
+            let tensor = Tensor::allocate(backends, Device::cpu(0), part.spec)?;
+            Ok(Part { tensor, role: part.role })
         });
         Ok(Self::of(fallible::try_collect(parts)?))
     }
 
-    /// Allocates the memory for a file of this length.
-    pub(crate) fn of_bytes(backends: &Backends, num_bytes: usize) -> Result<Self> {
-        let spec = TensorSpec::new([num_bytes], DType::U8);
+    /// Allocates one tensor.
+    pub(crate) fn of_tensor(backends: &Backends, spec: TensorSpec) -> Result<Self> {
         let tensor = Tensor::allocate(backends, Device::cpu(0), spec)?;
-        Ok(Self::of(Vec::from([Part { tensor, rows: None }])))
+        Ok(Self::of(Vec::from([Part { tensor, role: Role::Value }])))
     }
 
-    fn of(values: Vec<Part>) -> Self {
-        let missing = values.iter().map(|part| part.tensor.num_bytes()).sum();
-        Self { values, next: 0, position: 0, missing }
+    fn of(parts: Vec<Part>) -> Self {
+        let missing = parts.iter().map(|part| part.tensor.num_bytes()).sum();
+        Self { parts, next: 0, position: 0, missing }
     }
 
-    /// Returns the file.
+    /// Returns the tensor.
     ///
     /// # Errors
     /// - [`Error::Corrupt`] if data are missing.
-    pub(crate) fn finish_bytes(self) -> Result<Tensor> {
+    pub(crate) fn finish_tensor(self) -> Result<Tensor> {
         let mut values = self.finish()?.into_iter();
-        let file = values.next().ok_or_else(|| damaged("the file is missing"))?;
-        file.to_dense()
+        values.next().ok_or_else(|| damaged("the tensor is missing"))?.to_dense()
     }
 
     /// Adds data.
@@ -189,7 +226,7 @@ impl Receiver {
     /// - [`Error::Corrupt`] if there are more data than the values have.
     pub(crate) fn take(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
-            let Some(part) = self.values.get_mut(self.next) else {
+            let Some(part) = self.parts.get_mut(self.next) else {
                 return Err(damaged("there are more data than elements"));
             };
             let bytes = part.tensor.host_bytes_mut()?;
@@ -220,13 +257,18 @@ impl Receiver {
         if self.is_waiting() {
             return Err(damaged("elements are missing"));
         }
-        let value = |part: Part| match part.rows {
-            None => Ok(Value::Dense(part.tensor)),
-            Some((spec, indices)) => {
-                RowSparse::new(spec.shape().clone(), indices, part.tensor).map(Value::Rows)
-            }
-        };
-        fallible::try_collect(self.values.into_iter().map(value))
+        let mut values = fallible::with_capacity(self.parts.len())?;
+        let mut parts = self.parts.into_iter();
+        while let Some(part) = parts.next() {
+            let Role::IndicesOf(spec) = part.role else {
+                fallible::push(&mut values, Value::Dense(part.tensor))?;
+                continue;
+            };
+            let rows = parts.next().ok_or_else(|| damaged("the rows are missing"))?;
+            let rows = RowSparse::new(spec.shape().clone(), part.tensor.to_vec()?, rows.tensor)?;
+            fallible::push(&mut values, Value::Rows(rows))?;
+        }
+        Ok(values)
     }
 }
 

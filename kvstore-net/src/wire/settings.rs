@@ -1,6 +1,6 @@
 //! The settings of a store as messages.
 
-use kvstore_core::{Compression, Error, KvStore, Result};
+use kvstore_core::{Compression, KvStore, Result};
 
 use crate::proto;
 
@@ -35,13 +35,4 @@ pub(crate) fn settings_of(
         compression: Some(compression_of(compression)),
         clip_global_norm: Some(proto::Clip { bound: store.clip_global_norm()? }),
     })
-}
-
-/// Returns the lists of row indices of a request, one per key.
-pub(crate) fn sparse_indices(rows: &[proto::Rows], num_keys: usize) -> Result<Vec<&[i64]>> {
-    if rows.len() != num_keys {
-        let what = "lists of row indices for keys".to_owned();
-        return Err(Error::LengthMismatch { what, expected: num_keys, found: rows.len() });
-    }
-    Ok(rows.iter().map(|rows| rows.indices.as_slice()).collect())
 }

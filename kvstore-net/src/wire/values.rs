@@ -33,16 +33,41 @@ pub(crate) fn keys_of(keys: &[Key]) -> Vec<String> {
 
 /// Returns the description of a value, and appends its elements.
 pub(crate) fn value_of(key: &Key, value: &Value, elements: &mut Elements) -> Result<proto::Value> {
-    let rows = match value {
+    let num_rows = match value {
         Value::Dense(tensor) => {
             elements.push(tensor)?;
             None
         }
         Value::Rows(rows) => {
-            elements.push(rows.rows())?;
-            Some(proto::Rows { indices: fallible::copied(rows.indices())? })
+            elements.push_rows(rows)?;
+            Some(rows.indices().len() as u64)
         }
     };
     let (key, spec) = (key.as_str().to_owned(), Some(spec_of(value.spec())));
-    Ok(proto::Value { key, spec, rows, ..proto::Value::default() })
+    Ok(proto::Value { key, spec, num_rows, ..proto::Value::default() })
+}
+
+/// Divides the row indices of a request among its keys. `num_rows` has the number of each key.
+///
+/// # Errors
+/// - [`Error::LengthMismatch`] if `num_rows` has not one number for each key.
+/// - [`Error::Corrupt`] if there are fewer indices.
+pub(crate) fn divide_indices<'a>(
+    mut indices: &'a [i64],
+    num_rows: &[u64],
+    num_keys: usize,
+) -> Result<Vec<&'a [i64]>> {
+    if num_rows.len() != num_keys {
+        let what = "lists of row indices for keys".to_owned();
+        return Err(Error::LengthMismatch { what, expected: num_keys, found: num_rows.len() });
+    }
+    fallible::try_collect(num_rows.iter().map(|num_rows| {
+        let num_rows = usize::try_from(*num_rows).unwrap_or(usize::MAX);
+        let (now, later) = indices.split_at_checked(num_rows).ok_or_else(|| Error::Corrupt {
+            subject: "the message".to_owned(),
+            reason: "row indices are missing".to_owned(),
+        })?;
+        indices = later;
+        Ok(now)
+    }))
 }

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 
-/// The size in bytes from which an allocation may fail. Shorter allocations do not depend on the
+/// The size in bytes from which an allocation may fail, by default. Shorter allocations do not depend on the
 /// size of the data; the largest of these, the list of free blocks by size class, has 20,800 bytes.
 pub const LONG: usize = 21 << 10;
 
@@ -28,6 +28,8 @@ const STEP: &str = "KVSTORE_TEST_ALLOCATIONS";
 /// The environment variable that prints the stack of each failed allocation.
 const STACKS: &str = "KVSTORE_TEST_STACKS";
 
+/// The size in bytes from which an allocation may fail.
+static SHORTEST: AtomicUsize = AtomicUsize::new(LONG);
 /// The number of long allocations that still succeed. With [`ALL`], all of them do.
 static LEFT: AtomicI64 = AtomicI64::new(ALL);
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
@@ -49,7 +51,7 @@ pub struct FailingAllocator;
 
 impl FailingAllocator {
     fn fails(num_bytes: usize) -> bool {
-        if num_bytes < LONG {
+        if num_bytes < SHORTEST.load(ORDER) {
             return false;
         }
         if IS_WITHOUT_MEMORY.get() {
@@ -106,6 +108,11 @@ unsafe impl GlobalAlloc for FailingAllocator {
         // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(block, layout) }
     }
+}
+
+/// Sets the size in bytes from which an allocation may fail, in place of [`LONG`].
+pub fn fail_from(num_bytes: usize) {
+    SHORTEST.store(num_bytes, ORDER);
 }
 
 /// Runs a part of a case, such as a check, whose allocations succeed.

@@ -11,6 +11,6 @@ mod failing;
 
 pub use counting::{CountingAllocator, Counts, counts, peak};
 pub use failing::{
-    Call, Case, FailingAllocator, LONG, case, run_cases, run_cases_by, without_failures,
+    Call, Case, FailingAllocator, LONG, case, fail_from, run_cases, run_cases_by, without_failures,
     without_memory,
 };

@@ -101,7 +101,9 @@ struct ReadRequest {
     positions: Vec<usize>,
     keys: Vec<String>,
     layouts: Vec<u64>,
-    rows: Vec<proto::Rows>,
+    /// The row indices of each key, if only these rows are read.
+    num_rows: Vec<u64>,
+    indices: Elements,
 }
 
 impl Sharded {
@@ -394,9 +396,9 @@ impl Sharded {
                 rows.map_or_else(|| fallible::copied(ids), |rows| within(ids, &rows)).map(Some)
             })?;
             let parts = self.gather(&asked, keys.len(), &what, |asked| {
-                let (keys, rows) = (asked.keys.clone(), asked.rows.clone());
+                let (keys, num_rows) = (asked.keys.clone(), asked.num_rows.clone());
                 let (staleness, layouts) = (self.staleness, asked.layouts.clone());
-                Verb::PullRows(proto::PullRows { keys, rows, staleness, layouts })
+                Verb::PullRows(proto::PullRows { keys, num_rows, staleness, layouts })
             })?;
             let Some(parts) = parts else { return Ok(None) };
             let rows = parts.iter().map(|parts| match Value::concatenate(parts)? {
@@ -416,8 +418,10 @@ impl Sharded {
         what: &str,
         verb: impl Fn(&ReadRequest) -> Verb,
     ) -> Result<Option<Vec<Vec<Value>>>> {
-        let calls =
-            asked.iter().map(|(server, asked)| (*server, Call::read(verb(asked), what.to_owned())));
+        let calls = asked.iter().map(|(server, asked)| {
+            let call = Call::read(verb(asked), what.to_owned());
+            (*server, Call { elements: asked.indices.clone(), ..call })
+        });
         let answers = self.servers.call_each(calls)?;
         let answers = answers.into_iter().collect::<Result<Vec<Answer>>>()?;
         if answers.iter().any(Answer::is_out_of_date) {
@@ -453,7 +457,8 @@ fn asked(
             asked.keys.push(key.as_str().to_owned());
             asked.layouts.push(placed.layout);
             if let Some(indices) = rows(position, server)? {
-                asked.rows.push(proto::Rows { indices });
+                asked.num_rows.push(indices.len() as u64);
+                asked.indices.push_indices(indices);
             }
         }
     }

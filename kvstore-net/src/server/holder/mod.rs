@@ -244,7 +244,7 @@ impl Holder {
     ) -> Result<Answer> {
         let snapshot = match (rollback.snapshot, payload) {
             (Some(number), _) => self.snapshots.get(incarnation, number)?.snapshot.clone(),
-            (None, Payload::Bytes(bytes)) => {
+            (None, Payload::Tensor(bytes)) => {
                 Snapshot::from_bytes(self.contents.backends(), bytes.host_bytes()?)?
             }
             (None, Payload::Values(_)) => return Err(verbs::wrong_payload()),

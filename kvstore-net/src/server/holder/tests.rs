@@ -58,7 +58,7 @@ impl Tested {
         let len = [bytes.len()];
         let file = Tensor::from_slice(self.0.contents.backends(), Device::cpu(0), len, &bytes);
         let rollback = proto::Rollback { layout, ..Default::default() };
-        self.make(Verb::Rollback(rollback), Payload::Bytes(file.unwrap()))
+        self.make(Verb::Rollback(rollback), Payload::Tensor(file.unwrap()))
     }
 
     fn is_visible(&self) -> bool {
