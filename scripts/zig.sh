@@ -53,7 +53,8 @@ use_system_unwinder() {
     esac
 }
 
-# Makes zig the linker of cargo for a platform, and sets `target`. cargo and maturin must use the
+# Makes zig the linker of cargo and the C compiler of its dependencies for a platform, and sets
+# `target`. cargo and maturin must use the
 # same linker, because cargo compiles everything again for another one. The jar and the wheel may be
 # built at the same time, so each build writes files of its own and renames them.
 use_zig() {
@@ -62,16 +63,25 @@ use_zig() {
     [ "$1" = "$(this_platform)" ] || run_or_print rustup target add "$target"
     use_system_unwinder "$1"
     export PATH="$venv/bin:$PATH"
-    linker=$PWD/target/zigbuild/$target/zigcc
-    cat >"$linker.$$" <<EOF
+    tools=$PWD/target/zigbuild/$target
+    write_tool "$tools/zigcc" cc -- -g -fno-sanitize=all -target "${1#linux-}-linux-gnu.$GLIBC"
+    write_tool "$tools/zigar" ar
+    name=$(echo "$target" | tr - _)
+    export "CC_$name=$tools/zigcc" "AR_$name=$tools/zigar"
+    export "CARGO_TARGET_$(echo "$name" | tr '[:lower:]' '[:upper:]')_LINKER=$tools/zigcc"
+}
+
+# write_tool FILE ARGUMENT..   writes a program that runs a tool of zig
+write_tool() {
+    file=$1
+    shift
+    cat >"$file.$$" <<EOF
 #!/bin/sh
 export CARGO_ZIGBUILD_PYTHON_PATH="$venv/bin/python"
 export CARGO_ZIGBUILD_CACHE_DIR="$PWD/target/zigbuild"
 export ZIG_GLOBAL_CACHE_DIR="$PWD/target/zigbuild/zig"
-exec "$venv/bin/cargo-zigbuild" zig cc -- -g -fno-sanitize=all \\
-    -target ${1#linux-}-linux-gnu.$GLIBC "\$@"
+exec "$venv/bin/cargo-zigbuild" zig $* "\$@"
 EOF
-    chmod +x "$linker.$$"
-    mv "$linker.$$" "$linker"
-    export "CARGO_TARGET_$(echo "$target" | tr '[:lower:]-' '[:upper:]_')_LINKER=$linker"
+    chmod +x "$file.$$"
+    mv "$file.$$" "$file"
 }
