@@ -1,4 +1,4 @@
-"""Servers in processes of their own: `python -m mxkv serve`, and the jobs of MXNet's launchers."""
+"""Servers in processes of their own: `python -m mxkv serve`."""
 
 import os
 import pathlib
@@ -7,10 +7,8 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
-from children import run
 
 import mxkv as mx
 
@@ -278,136 +276,3 @@ def test_a_second_signal_ends_a_server_at_once(folder):
         finally:
             worker.kill()
             worker.wait()
-
-
-# Jobs of MXNet's launchers.
-
-SCRIPT = """
-import mxkv as mx
-# Only workers get here.
-kv = mx.kv.create("dist_async")
-kv.init("sum", mx.nd.zeros(2))
-kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
-kv.barrier()
-kv.push("sum", mx.nd.ones(2) * (kv.rank + 1))
-kv.barrier()
-out = mx.nd.zeros(2)
-kv.broadcast("other", mx.nd.ones(2) * 4, out=out)
-print("worker", kv.rank, "of", kv.num_workers, kv.pull("sum").tolist(), out.tolist())
-kv.barrier()
-"""
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-def own_address():
-    """Returns an address of this machine that other machines can reach, or `None`."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Sends nothing: the system only selects the address from which it would send.
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return None
-        found = probe.getsockname()[0]
-    return None if found.startswith("127.") else found
-
-
-#: Skips a test on a machine without a network.
-needs_network = pytest.mark.skipif(
-    own_address() is None, reason="this machine has no address that others can reach"
-)
-
-
-def job(num_servers, num_workers, host="127.0.0.1"):
-    return {
-        **os.environ,
-        "DMLC_PS_ROOT_URI": host,
-        "DMLC_PS_ROOT_PORT": str(free_port()),
-        "DMLC_NUM_SERVER": str(num_servers),
-        "DMLC_NUM_WORKER": str(num_workers),
-        "KVSTORE_DIST_TIMEOUT": str(SECONDS),
-    }
-
-
-def run_job(environment, variables_of=lambda role: {}):
-    """Runs a job of two servers and two workers, and checks what it prints. `variables_of` returns
-    variables for a role.
-    """
-    roles = ["scheduler", "server", "server", "worker", "worker"]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT],
-            env={**environment, "DMLC_ROLE": role, **variables_of(role)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for role in roles
-    ]
-    try:
-        outputs = [ended(process) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * 5, outputs
-    assert [errors for _, errors in outputs] == [""] * 5
-    assert [output for output, _ in outputs[:3]] == [""] * 3
-    lines = sorted(output for output, _ in outputs[3:])
-    assert lines == [f"worker {rank} of 2 [-1.5, -1.5] [4.0, 4.0]\n" for rank in range(2)]
-
-
-def test_a_job_of_five_processes():
-    run_job(job(2, 2))
-
-
-def test_a_job_with_certificates():
-    def certificates(role):
-        folder = "worker" if role == "worker" else "server"
-        return {"KVSTORE_CERTIFICATES": str(CERTIFICATES / folder)}
-
-    run_job(job(2, 2), certificates)
-
-
-@needs_network
-def test_a_job_that_other_machines_can_reach_may_be_insecure():
-    run_job({**job(2, 2, own_address()), "KVSTORE_INSECURE": "1"})
-
-
-@needs_network
-@pytest.mark.parametrize("role", ["scheduler", "server", "worker"])
-def test_a_job_that_other_machines_can_reach_needs_certificates(role):
-    done = run(SCRIPT, env={**job(1, 1, own_address()), "DMLC_ROLE": role}, timeout=SECONDS)
-    assert done.returncode == 1
-    assert f"`{own_address()}:" in done.stderr
-    assert "without certificates, connections are neither authenticated" in done.stderr
-
-
-@pytest.mark.parametrize("role", ["server", "scheduler"])
-def test_a_failed_role_ends_its_process_with_an_error(role):
-    done = run("import mxkv", env={**os.environ, "DMLC_ROLE": role}, timeout=SECONDS)
-    assert done.returncode == 1
-    assert "mxkv.errors.InvalidArgumentError: DMLC_PS_ROOT_URI is not set" in done.stderr
-
-
-def test_a_signal_ends_a_role():
-    environment = {**job(1, 1), "DMLC_ROLE": "scheduler"}
-    program = "import mxkv"
-    process = subprocess.Popen([sys.executable, "-c", program], env=environment)
-    try:
-        address = ("127.0.0.1", int(environment["DMLC_PS_ROOT_PORT"]))
-        deadline = time.monotonic() + SECONDS
-        while True:
-            with socket.socket() as client:
-                if client.connect_ex(address) == 0:
-                    break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == -signal.SIGINT
-    finally:
-        process.kill()
-        process.wait()
