@@ -6,23 +6,18 @@ import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
 import static dev.kvstore.KVStoreException.Code.UNSUPPORTED;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-/** Servers in this JVM, and jobs of several JVMs. {@link ServerJob} is the program of the jobs. */
+/** Servers in this JVM. */
 class KVStoreServerTest {
     private static KVStoreServer server() {
         return KVStoreServer.start(ServerOptions.of("127.0.0.1:0"));
@@ -127,39 +122,5 @@ class KVStoreServerTest {
             Expect.nullParameter("listener", () -> store.onMember(null));
         }
         assertEquals("", KVStoreServer.role(Map.of("DMLC_ROLE", "")));
-    }
-
-    @Test
-    void aJobOfFiveProcessesEnds() throws Exception {
-        int port;
-        try (ServerSocket free = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = free.getLocalPort();
-        }
-        List<CompletableFuture<ChildJvm.Result>> processes = new ArrayList<>();
-        for (String role : List.of("worker", "worker", "server", "server", "scheduler")) {
-            ChildJvm jvm = new ChildJvm()
-                    .environment("DMLC_ROLE", role)
-                    .environment("DMLC_PS_ROOT_URI", "127.0.0.1")
-                    .environment("DMLC_PS_ROOT_PORT", String.valueOf(port))
-                    .environment("DMLC_NUM_SERVER", "2")
-                    .environment("DMLC_NUM_WORKER", "2");
-            processes.add(CompletableFuture.supplyAsync(() -> {
-                try {
-                    return jvm.run(ServerJob.class);
-                } catch (Exception exception) {
-                    throw new IllegalStateException(exception);
-                }
-            }, task -> new Thread(task).start()));
-        }
-        for (int i = 0; i < processes.size(); i++) {
-            ChildJvm.Result result = processes.get(i).get();
-            assertEquals(0, result.status(), result.output());
-            boolean isWorker = i < 2;
-            assertEquals(isWorker, result.output().contains("sum 6.0"), result.output());
-            assertEquals(isWorker, result.output().contains("UPDATER updater failed on key `w`: "
-                    + "java.lang.IllegalStateException: below 0"), result.output());
-            assertEquals(!isWorker, result.output().contains("the job has ended"));
-            assertFalse(result.output().contains("Exception in thread"), result.output());
-        }
     }
 }

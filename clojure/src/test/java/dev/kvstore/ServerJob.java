@@ -11,7 +11,9 @@ final class ServerJob {
 
     public static void main(String[] arguments) {
         Map<String, String> environment = System.getenv();
-        if (!KVStoreServer.role(environment).equals("worker")) {
+        // Empty if the variable KVSTORE_SERVERS names the servers.
+        String role = KVStoreServer.role(environment);
+        if (role.equals("server") || role.equals("scheduler")) {
             KVStoreServer.runLaunched(
                     environment, ServerOptions.defaults(), ServerJob::prepare);
             System.out.println("the job has ended");
@@ -20,19 +22,22 @@ final class ServerJob {
         try (KVStore store = KVStore.create("dist_async");
                 NDArray number = NDArray.of(new float[] {2}, Shape.of(1))) {
             store.init("w", number);
+            store.barrier();
+            if (store.rank() == 0) {
+                try (NDArray negative = number.multiply(-1)) {
+                    store.push("w", negative);
+                } catch (KVStoreException exception) {
+                    System.out.println(exception.code() + " " + exception.getMessage());
+                }
+            }
             store.barrier().push("w", number).barrier();
             try (NDArray sum = store.pull("w")) {
                 System.out.println("sum " + sum.toFloats()[0]);
             }
-            try (NDArray negative = number.multiply(-1)) {
-                store.push("w", negative);
-            } catch (KVStoreException exception) {
-                System.out.println(exception.code() + " " + exception.getMessage());
-            }
         }
     }
 
-    private static void prepare(KVStoreServer server) {
+    static void prepare(KVStoreServer server) {
         server.store().setUpdater((key, pushed, stored) -> {
             if (pushed.toFloats()[0] < 0) {
                 throw new IllegalStateException("below 0");
