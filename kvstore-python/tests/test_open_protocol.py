@@ -6,13 +6,16 @@ import sys
 
 import numpy as np
 import pytest
-from test_server_processes import Serving
+from test_server_processes import CERTIFICATES, Serving
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed")
 protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools is not installed")
 
 PROTO = pathlib.Path(__file__).parents[2] / "kvstore-net" / "proto"
 FILE = "kvstore/v1/store.proto"
+
+#: The certificate of the authority, then the key and the certificate of the member.
+FILES = ("ca.pem", "key.pem", "cert.pem")
 
 #: Far longer than any call takes.
 SECONDS = 60
@@ -35,18 +38,23 @@ def modules(tmp_path_factory):
 class Client:
     """A member of the group of a server, with one stream for all its calls."""
 
-    def __init__(self, modules, address, name, reader=False):
+    def __init__(self, modules, channel, name):
         self.pb, stubs = modules
         self.name, self.sequence = name, 0
-        self.channel = grpc.insecure_channel(address)
+        self.channel = channel
         stub = stubs.StoreStub(self.channel)
         self.messages, self.requests = queue.Queue(), queue.Queue()
         join = self.pb.JoinRequest(
-            version=1, name=name, process=hash(name) % 2**63 + 1, is_reader=reader, num_servers=1
+            version=1, name=name, process=hash(name) % 2**63 + 1, num_servers=1
         )
         self.messages.put(self.pb.MemberMessage(join=join))
         self.events = stub.Join(iter(self.messages.get, None), timeout=SECONDS)
-        self.joined = next(self.events).joined
+        try:
+            self.joined = next(self.events).joined
+        except grpc.RpcError:
+            self.messages.put(None)
+            channel.close()
+            raise
         self.replies = stub.Call(iter(self.requests.get, None), timeout=SECONDS)
 
     def __enter__(self):
@@ -98,8 +106,19 @@ class Client:
         return np.frombuffer(data, np.float32).reshape(reply.values[0].spec.shape)
 
 
+def connect(modules, server, name):
+    return Client(modules, grpc.insecure_channel(server.address), name)
+
+
+def connect_with_certificate(modules, server, role):
+    """Returns a client with the certificate of a role."""
+    files = [(CERTIFICATES / role / name).read_bytes() for name in FILES]
+    credentials = grpc.ssl_channel_credentials(*files)
+    return Client(modules, grpc.secure_channel(server.address, credentials), f"with {role}")
+
+
 def test_a_client_without_the_native_library_shares_a_store(modules):
-    with Serving() as server, Client(modules, server.address, "other client") as client:
+    with Serving() as server, connect(modules, server, "other client") as client:
         ones = np.ones((300, 1000), np.float32)
         assert not client.init("w", ones).HasField("failure")
         store = server.connect()
@@ -113,6 +132,24 @@ def test_a_client_without_the_native_library_shares_a_store(modules):
         assert "already initialised" in failure.message
         assert failure.key == "w"
         store.close()
+
+
+def test_a_client_with_a_certificate_has_its_role(modules):
+    with Serving("--certificates", str(CERTIFICATES / "server")) as server:
+        with connect_with_certificate(modules, server, "worker") as client:
+            ones = np.ones((300, 1000), np.float32)
+            assert not client.init("w", ones).HasField("failure")
+            assert not client.push("w", ones, 2 * ones).HasField("failure")
+            assert client.pull("w").tolist() == (3 * ones).tolist()
+            reader = server.connect(certificates=CERTIFICATES / "reader", reader=True)
+            assert reader.pull("w").tolist() == (3 * ones).tolist()
+        with pytest.raises(grpc.RpcError) as raised:
+            connect_with_certificate(modules, server, "reader")
+        assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert "needs a certificate with the role `worker`" in raised.value.details()
+        with pytest.raises(grpc.RpcError) as raised:
+            connect(modules, server, "without a certificate")
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_errors_are_statuses_of_grpc(modules):

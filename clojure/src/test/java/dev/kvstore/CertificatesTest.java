@@ -25,7 +25,7 @@ class CertificatesTest {
     private static final ServerOptions ANY_PORT = ServerOptions.of("127.0.0.1:0");
 
     /** Returns the folder of the certificate with this role. */
-    private static Path folder(String role) {
+    static Path folder(String role) {
         return Path.of(System.getProperty("basedir", ""), "..", "tests", "certificates", role)
                 .toAbsolutePath();
     }

@@ -6,10 +6,13 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.grpc.ChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.Status;
 import io.grpc.Status.Code;
 import io.grpc.StatusException;
+import io.grpc.TlsChannelCredentials;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -32,6 +35,13 @@ class OpenProtocolTest {
         float[] elements = new float[300 * 1000];
         Arrays.fill(elements, element);
         return new ProtocolClient.Value(SHAPE, elements);
+    }
+
+    /** Joins the group of a server with the certificate of a role. */
+    private static ProtocolClient connect(KVStoreServer server, String role) throws Exception {
+        ChannelCredentials certificates =
+                ProtocolClient.certificates(CertificatesTest.folder(role));
+        return new ProtocolClient(server.address(), certificates, "with " + role);
     }
 
     /** Asserts that the call fails with a status of gRPC. */
@@ -73,6 +83,27 @@ class OpenProtocolTest {
             Map<?, ?> failure = client.init("w", full(1));
             assertTrue(((String) failure.get("message")).contains("already initialised"));
             assertEquals("w", failure.get("key"));
+        }
+    }
+
+    @Test
+    void aClientWithACertificateHasItsRole() throws Exception {
+        Path certificates = CertificatesTest.folder("server");
+        try (KVStoreServer server = KVStoreServer.start(FREE_PORT.certificates(certificates));
+                ProtocolClient client = connect(server, "worker")) {
+            assertNull(client.init("w", full(1)));
+            assertNull(client.push("w", full(1), full(2)));
+            ProtocolClient.Value pulled = client.pull("w");
+            assertEquals(SHAPE, pulled.shape());
+            assertArrayEquals(full(3).elements(), pulled.elements());
+            assertEquals(List.of(new Member("with worker", 0, false)), server.members());
+            assertStatus(Code.PERMISSION_DENIED, () -> connect(server, "reader"));
+            // A client without certificates, and one that does not trust the server's authority.
+            assertThrows(StatusException.class,
+                    () -> new ProtocolClient(server.address(), "without certificates"));
+            assertThrows(StatusException.class, () -> new ProtocolClient(
+                    server.address(), TlsChannelCredentials.create(), "without trust"));
+            assertEquals(1, server.members().size());
         }
     }
 

@@ -1,11 +1,15 @@
 package dev.kvstore;
 
+import io.grpc.ChannelCredentials;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.StatusException;
+import io.grpc.TlsChannelCredentials;
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -32,10 +36,16 @@ final class ProtocolClient implements AutoCloseable {
         }
     }
 
-    /** Joins the group of a server. */
+    /** Joins the group of a server without certificates. */
     ProtocolClient(String address, String name) throws StatusException {
+        this(address, InsecureChannelCredentials.create(), name);
+    }
+
+    /** Joins the group of a server. */
+    ProtocolClient(String address, ChannelCredentials credentials, String name)
+            throws StatusException {
         this.name = name;
-        channel = channel(address);
+        channel = Grpc.newChannelBuilder(address, credentials).build();
         try {
             lease = ProtocolStream.join(channel);
             calls = ProtocolStream.call(channel);
@@ -51,9 +61,17 @@ final class ProtocolClient implements AutoCloseable {
         }
     }
 
-    /** Opens a connection to a server. */
+    /** Opens a connection to a server without certificates. */
     static ManagedChannel channel(String address) {
         return Grpc.newChannelBuilder(address, InsecureChannelCredentials.create()).build();
+    }
+
+    /** Returns the certificates in a folder: that of the authority, and that of the member. */
+    static ChannelCredentials certificates(Path folder) throws IOException {
+        return TlsChannelCredentials.newBuilder()
+                .trustManager(folder.resolve("ca.pem").toFile())
+                .keyManager(folder.resolve("cert.pem").toFile(), folder.resolve("key.pem").toFile())
+                .build();
     }
 
     /** Returns a field of the server's {@code JoinReply}. */
