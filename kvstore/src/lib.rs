@@ -95,4 +95,7 @@ mod manual {
 
     #[doc = include_str!("../../docs/guides/servers.md")]
     struct Servers;
+
+    #[doc = include_str!("../../docs/guides/operations.md")]
+    struct Operations;
 }

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// Longer than anything here takes.
+#[allow(dead_code, reason = "some tests use it")]
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// The command `kvstore`.

@@ -1,17 +1,22 @@
 (ns dev.kvstore.manual-test
-  "Tests that the Clojure code of the quick start returns the values in its comments, and that the
+  "Tests that the Clojure code of the manual returns the values in its comments, and that the
   migration page names every variable."
   (:require [clojure.string :as string]
-            [clojure.test :refer [deftest is]])
+            [clojure.test :refer [deftest is]]
+            [org.apache.clojure-mxnet.context]
+            [org.apache.clojure-mxnet.kvstore]
+            [org.apache.clojure-mxnet.kvstore-server]
+            [org.apache.clojure-mxnet.ndarray]
+            [org.apache.clojure-mxnet.optimizer])
   (:import (clojure.lang LineNumberingPushbackReader)
            (java.io StringReader)))
 
 (set! *warn-on-reflection* true)
 
 (defn- code
-  "Returns the Clojure program of the quick start."
-  []
-  (second (re-find #"(?s)```clojure\n(.*?)```" (slurp "../docs/getting-started/clojure.md"))))
+  "Returns the first Clojure program of a page of the manual."
+  [page]
+  (second (re-find #"(?s)```clojure\n(.*?)```" (slurp (str "../docs/" page)))))
 
 (defn- expressions
   "Returns the forms of `text`, each with the text of the value after ;=> on its last line."
@@ -22,14 +27,31 @@
          (take-while (fn [[form _]] (not (identical? form reader))))
          doall)))
 
-(deftest the-quick-start-gives-its-values
-  (let [all (expressions (code))]
-    (is (= 3 (count (filter second all))))
-    (binding [*ns* *ns*]
+(def ^:private pages
+  "The pages with programs, and the number of values in the comments of each."
+  {"getting-started/clojure.md" 3
+   "guides/devices.md" 1
+   "guides/servers.md" 1})
+
+(defn- program-namespace
+  "Returns a new namespace with the aliases that the pages use."
+  []
+  (let [program (create-ns (gensym "manual-program"))]
+    (binding [*ns* program]
+      (refer-clojure)
+      (doseq [n '[context kvstore kvstore-server ndarray optimizer]]
+        (alias n (symbol (str "org.apache.clojure-mxnet." n)))))
+    program))
+
+(deftest the-programs-give-their-values
+  (doseq [[page num-values] pages
+          :let [all (expressions (code page))]]
+    (is (= num-values (count (filter second all))) page)
+    (binding [*ns* (program-namespace)]
       (doseq [[form value] all
               :let [found (eval form)]
               :when value]
-        (is (= (read-string value) found) (pr-str form))))))
+        (is (= (read-string value) found) (str page ": " (pr-str form)))))))
 
 (defn- names
   "Returns the words in backquotes in `text`."
