@@ -1,7 +1,9 @@
 """Servers in processes of their own: `python -m mxkv serve`."""
 
+import concurrent.futures
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -15,18 +17,25 @@ import mxkv as mx
 #: Far longer than any process takes.
 SECONDS = 60
 
+ROOT = pathlib.Path(__file__).parents[2]
+
 #: A folder with certificates for each role.
-CERTIFICATES = pathlib.Path(__file__).parents[2] / "tests" / "certificates"
+CERTIFICATES = ROOT / "tests" / "certificates"
 
 
-def serve(*arguments, **options):
+def start(*arguments, **options):
+    """Starts Python with these arguments."""
     return subprocess.Popen(
-        [sys.executable, "-m", "mxkv", "serve", *arguments],
+        [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         **options,
     )
+
+
+def serve(*arguments, **options):
+    return start("-m", "mxkv", "serve", *arguments, **options)
 
 
 def ended(process):
@@ -44,7 +53,17 @@ class Serving:
     def __init__(self, *arguments, **options):
         if "--config" not in arguments:
             arguments = ("--address", "127.0.0.1:0", *arguments)
-        self.process = serve(*arguments, **options)
+        self._wait_for(serve(*arguments, **options))
+
+    @classmethod
+    def program(cls, code, **options):
+        """Starts a program that prints the address of its server as `serve` does."""
+        serving = cls.__new__(cls)
+        serving._wait_for(start("-c", code, **options))
+        return serving
+
+    def _wait_for(self, process):
+        self.process = process
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):
             self.process.kill()
@@ -94,6 +113,51 @@ def test_a_signal_ends_a_server_in_order(number):
         output, errors = ended(serving.process)
         assert (serving.process.returncode, errors) == (0, "")
         assert output == "ending: completing the calls that run\n"
+        kv.set_barrier_before_exit(False)
+
+
+WAITING = """
+import sys
+def update(key, pushed, stored):
+    print("updating", flush=True)
+    sys.stdin.readline()
+    stored += pushed
+"""
+
+RUNNING = f"""{WAITING}
+import mxkv as mx
+with mx.kvstore_server.KVStoreServer("127.0.0.1:0", updater=update) as server:
+    print("listening on", server.address, flush=True)
+    server.run()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", ["serve", "run"])
+def test_a_server_completes_the_calls_that_run_at_a_signal(folder, how, number):
+    (folder / "waiting.py").write_text(WAITING)
+    options = {"cwd": folder, "stdin": subprocess.PIPE}
+    if how == "serve":
+        serving = Serving("--updater", "waiting:update", **options)
+        text = "ending: completing the calls that run\n"
+    else:
+        serving, text = Serving.program(RUNNING, **options), "ended\n"
+    with serving, concurrent.futures.ThreadPoolExecutor() as threads:
+        kv = serving.connect()
+        kv.init("w", mx.nd.ones(2))
+        pushing = threads.submit(kv.push, "w", mx.nd.ones(2))
+        assert serving.process.stdout.readline() == "updating\n"
+        serving.process.send_signal(number)
+        if how == "serve":
+            assert serving.process.stdout.readline() == text
+        assert not pushing.done()
+        serving.process.stdin.write("continue\n")
+        serving.process.stdin.flush()
+        pushing.result(SECONDS)
+        output, errors = ended(serving.process)
+        assert (serving.process.returncode, errors) == (0, "")
+        assert output == ("" if how == "serve" else text)
         kv.set_barrier_before_exit(False)
 
 
@@ -165,6 +229,16 @@ def test_wrong_arguments(folder, arguments, text):
     assert (process.returncode, output) == (2, "")
     assert text in errors
     assert "Traceback" not in errors
+
+
+def test_the_arguments_are_those_of_the_manual():
+    page = ROOT / "docs" / "guides" / "operations.md"
+    listed = re.findall(r"^\| `(--[a-z-]+)`", page.read_text(encoding="utf-8"), re.M)
+    output, errors = ended(serve("--help", env={**os.environ, "COLUMNS": "1000"}))
+    assert errors == ""
+    found = set(re.findall(r"--[a-z-]+", output))
+    # The native library of the wheel has no log.
+    assert found ^ set(listed) == {"--help", "--log", "--log-format", "--updater", "--on-command"}
 
 
 def test_a_broken_module(folder):

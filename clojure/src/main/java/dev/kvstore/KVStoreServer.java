@@ -26,7 +26,8 @@ import java.util.function.LongFunction;
  * }</pre>
  *
  * <p>A server runs until {@link #close}, even if the program does not refer to it. It does not keep
- * the JVM alive.
+ * the JVM alive. A signal ends both at once, without completing running calls, unless a
+ * {@linkplain Runtime#addShutdownHook shutdown hook} closes the server.
  *
  * <p>If other machines can reach the address, the server and its members need {@linkplain
  * ServerOptions#certificates certificates}, or both set {@link ServerOptions#insecure}. Without

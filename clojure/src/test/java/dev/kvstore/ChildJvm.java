@@ -63,6 +63,16 @@ final class ChildJvm {
         return run(System.getProperty("java.class.path"), main.getName(), arguments);
     }
 
+    /**
+     * Starts a class, whose name may precede its arguments, with the class path of the tests. The
+     * caller ends the process.
+     */
+    Process start(List<String> program) throws IOException {
+        command.addAll(List.of("-cp", System.getProperty("java.class.path")));
+        command.addAll(program);
+        return builder.command(command).start();
+    }
+
     Result run(String classPath, String main, String... arguments)
             throws IOException, InterruptedException {
         command.addAll(List.of("-cp", classPath, main));

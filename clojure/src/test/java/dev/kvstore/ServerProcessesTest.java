@@ -5,13 +5,20 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.BufferedReader;
+import java.io.IOException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
+import java.net.Socket;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.condition.DisabledOnOs;
+import org.junit.jupiter.api.condition.OS;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -20,22 +27,36 @@ class ServerProcessesTest {
     private static final int NUM_WORKERS = 2;
     private static final int NUM_SERVERS = 2;
 
+    /** Far longer than any process takes. */
+    private static final long SECONDS = 120;
+
+    /** The exit code of a JVM that SIGTERM ends: 128 and the number of the signal. */
+    private static final int TERMINATED = 143;
+
     private static final String UPDATER_FAILED =
             "updater failed on key `w`: java.lang.IllegalStateException: below 0";
 
     /** The languages of the programs. */
     enum Language {
-        JAVA("UPDATER", List.of("dev.kvstore.ServerJob")),
-        CLOJURE(":updater", List.of("clojure.main", "-m", "dev.kvstore.server-job"));
+        JAVA(
+                "UPDATER",
+                List.of("dev.kvstore.ServerJob"),
+                List.of("dev.kvstore.EmbeddedServer")),
+        CLOJURE(
+                ":updater",
+                List.of("clojure.main", "-m", "dev.kvstore.server-job"),
+                List.of("clojure.main", "-m", "dev.kvstore.embedded-server"));
 
         /** How {@link #job} prints the code of a failed updater. */
         private final String code;
 
         private final List<String> job;
+        private final List<String> server;
 
-        Language(String code, List<String> job) {
+        Language(String code, List<String> job, List<String> server) {
             this.code = code;
             this.job = job;
+            this.server = server;
         }
     }
 
@@ -118,6 +139,67 @@ class ServerProcessesTest {
             try (NDArray sum = server.store().pull("w")) {
                 assertArrayEquals(new float[] {4}, sum.toFloats());
             }
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    @DisabledOnOs(OS.WINDOWS)
+    void aSignalEndsALaunchedProcessAtOnce(Language language) throws Exception {
+        Map<String, String> scheduler = environments().get(0);
+        ChildJvm jvm = new ChildJvm();
+        scheduler.forEach(jvm::environment);
+        Process process = jvm.start(language.job);
+        try {
+            int port = Integer.parseInt(scheduler.get("DMLC_PS_ROOT_PORT"));
+            while (!isListening(port)) {
+                assertTrue(process.isAlive());
+                Thread.sleep(20);
+            }
+            process.destroy();
+            assertTrue(process.waitFor(SECONDS, TimeUnit.SECONDS));
+            assertEquals(TERMINATED, process.exitValue());
+        } finally {
+            process.destroyForcibly();
+        }
+    }
+
+    private static boolean isListening(int port) {
+        try (Socket socket = new Socket(InetAddress.getLoopbackAddress(), port)) {
+            return socket.isConnected();
+        } catch (IOException refused) {
+            return false;
+        }
+    }
+
+    @ParameterizedTest
+    @EnumSource
+    @DisabledOnOs(OS.WINDOWS)
+    void aShutdownHookCompletesTheCallsOfAServer(Language language) throws Exception {
+        Process process = new ChildJvm().start(language.server);
+        // Ends the reads below if the process hangs.
+        CompletableFuture.delayedExecutor(SECONDS, TimeUnit.SECONDS)
+                .execute(process::destroyForcibly);
+        try (BufferedReader output = process.inputReader();
+                KVStore store = KVStore.create("dist_async",
+                        NetStoreOptions.ofServers(output.readLine())
+                                .timeout(Duration.ofSeconds(SECONDS)));
+                NDArray ones = NDArray.ones(Shape.of(2))) {
+            store.init("w", ones);
+            CompletableFuture<Void> push = CompletableFuture.runAsync(
+                    () -> store.push("w", ones), task -> new Thread(task).start());
+            assertEquals("updating", output.readLine());
+            // Unlike the method of Process, this one leaves the streams open.
+            process.toHandle().destroy();
+            assertEquals("closing", output.readLine());
+            assertFalse(push.isDone());
+            process.outputWriter().append("continue\n").flush();
+            push.get(SECONDS, TimeUnit.SECONDS);
+            assertEquals(List.of("closed"), output.lines().toList());
+            assertTrue(process.waitFor(SECONDS, TimeUnit.SECONDS));
+            assertEquals(TERMINATED, process.exitValue());
+        } finally {
+            process.destroyForcibly();
         }
     }
 }

@@ -130,7 +130,8 @@
   "Starts a server in this process, or runs the server of a job.
 
   With a map, starts a server and returns it. It runs until `stop` or `with-open` ends it, but
-  does not keep the JVM alive:
+  does not keep the JVM alive. A signal ends the JVM without completing running calls, unless a
+  shutdown hook calls `stop`. The options:
 
     :address           \"HOST:PORT\"; port 0 selects a free one; \"127.0.0.1:9191\" by default
     :config            a TOML file with other options by name, such as peer_bytes; options given
