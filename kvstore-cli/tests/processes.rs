@@ -22,7 +22,7 @@ use kvstore_core::{Device, ErrorCode, Key, KvStore, Optimizer, Tensor, WorkerGro
 
 use tempfile::TempDir;
 
-use self::process::{KVSTORE, LONG, Process, signal};
+use self::process::{ADDRESSES, KVSTORE, LONG, Process, for_each_address, signal};
 
 /// A server in another process.
 struct Served {
@@ -103,6 +103,18 @@ fn addresses_that_other_machines_reach_need_a_flag() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("`0.0.0.0:0`"), "{}", stderr(&output));
     Served::start(&["--address", "0.0.0.0:0", "--insecure"]);
+}
+
+/// The tests for both addresses compare two ways to connect.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_server_has_a_unix_socket_for_the_first_address_only() {
+    let has_unix = ADDRESSES.iter().map(|address| {
+        let served = Served::start(&["--address", address]);
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        sockets.lines().any(|line| line.ends_with(&format!("@kvstore/{}", served.address)))
+    });
+    assert_eq!(has_unix.collect::<Vec<_>>(), [true, false]);
 }
 
 /// Runs `kvstore certs`, and returns its folder.
@@ -230,26 +242,28 @@ fn a_port_in_use_is_an_error() {
 
 #[test]
 fn calls_on_a_stopped_server_wait_until_it_continues() {
-    let served = Served::start(&["--address", "127.0.0.1:0"]);
-    let store = NetStore::connect(backends(), &served.options()).unwrap();
-    let hurried = served.options().timeout(Duration::from_millis(300));
-    let hurried = NetStore::connect(backends(), &hurried).unwrap();
-    let (key, ones) = (Key::new("w").unwrap(), [1f32; 4]);
-    let ones = Tensor::from_slice(backends(), Device::cpu(0), [4], &ones).unwrap();
-    store.init(std::slice::from_ref(&key), &[ones.clone().into()]).unwrap();
-    store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
-    served.process.signal("STOP");
-    let error = hurried.pull(std::slice::from_ref(&key), 0).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
-    thread::scope(|scope| {
-        let push = || store.push(std::slice::from_ref(&key), &[ones.into()], 0).unwrap();
-        let pushing = scope.spawn(push);
-        thread::sleep(Duration::from_millis(500));
-        assert!(!pushing.is_finished());
-        served.process.signal("CONT");
+    for_each_address(|address| {
+        let served = Served::start(&["--address", address]);
+        let store = NetStore::connect(backends(), &served.options()).unwrap();
+        let hurried = served.options().timeout(Duration::from_millis(300));
+        let hurried = NetStore::connect(backends(), &hurried).unwrap();
+        let (key, ones) = (Key::new("w").unwrap(), [1f32; 4]);
+        let ones = Tensor::from_slice(backends(), Device::cpu(0), [4], &ones).unwrap();
+        store.init(std::slice::from_ref(&key), &[ones.clone().into()]).unwrap();
+        store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
+        served.process.signal("STOP");
+        let error = hurried.pull(std::slice::from_ref(&key), 0).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Timeout, "{error}");
+        thread::scope(|scope| {
+            let push = || store.push(std::slice::from_ref(&key), &[ones.into()], 0).unwrap();
+            let pushing = scope.spawn(push);
+            thread::sleep(Duration::from_millis(500));
+            assert!(!pushing.is_finished());
+            served.process.signal("CONT");
+        });
+        // The push counts once.
+        assert_eq!(store.pull(&[key], 0).unwrap()[0].to_vec::<f32>().unwrap(), [0.0; 4]);
     });
-    // The push counts once.
-    assert_eq!(store.pull(&[key], 0).unwrap()[0].to_vec::<f32>().unwrap(), [0.0; 4]);
 }
 
 #[test]
@@ -297,24 +311,24 @@ fn member() {
 }
 
 /// Starts a member in another process.
-fn start_member(served: &Served) -> Child {
+fn start_member(address: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "member"]).env("KVSTORE_TEST_SERVER", &served.address);
+    command.args(["--exact", "member"]).env("KVSTORE_TEST_SERVER", address);
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// Waits until a condition holds, and returns how long that took.
-#[track_caller]
 /// Returns a server and its member, which is a stopped process.
 fn serve_a_stopped_member() -> (Served, Child) {
     let served = Served::start(&["--address", "127.0.0.1:0"]);
     let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
-    let victim = start_member(&served);
+    let victim = start_member(&served.address);
     eventually("the victim joins", || watcher.members().unwrap().len() == 2);
     signal(&victim, "STOP");
     (served, victim)
 }
 
+/// Waits until a condition holds, and returns how long that took.
+#[track_caller]
 fn eventually(what: &str, holds: impl Fn() -> bool) -> Duration {
     let start = Instant::now();
     while !holds() {
@@ -326,46 +340,50 @@ fn eventually(what: &str, holds: impl Fn() -> bool) -> Duration {
 
 #[test]
 fn a_killed_member_is_noticed_without_its_lease() {
-    // The lease would last an hour.
-    let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "3600"]);
-    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
-    let mut times = [1, 2, 3, 4, 5].map(|_| {
-        let mut victim = start_member(&served);
-        eventually("the victim joins", || watcher.members().unwrap().len() == 2);
-        victim.kill().unwrap();
-        let time = eventually("the death is noticed", || watcher.members().unwrap().len() == 1);
-        assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
-        victim.wait().unwrap();
-        time
+    for_each_address(|address| {
+        // The lease would last an hour.
+        let served = Served::start(&["--address", address, "--lease", "3600"]);
+        let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+        let mut times = [1, 2, 3, 4, 5].map(|_| {
+            let mut victim = start_member(&served.address);
+            eventually("the victim joins", || watcher.members().unwrap().len() == 2);
+            victim.kill().unwrap();
+            let time = eventually("the death is noticed", || watcher.members().unwrap().len() == 1);
+            assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
+            victim.wait().unwrap();
+            time
+        });
+        times.sort_unstable();
+        println!("noticed after {times:?}");
+        // The median, because a busy machine may delay some of them.
+        assert!(times[2] <= Duration::from_millis(200), "{times:?}");
+        // A new process takes the name and the rank.
+        let successor = NetStore::connect(backends(), &served.options().name("victim")).unwrap();
+        assert_eq!((successor.rank().unwrap(), watcher.num_dead_node(4).unwrap()), (1, 0));
     });
-    times.sort_unstable();
-    println!("noticed after {times:?}");
-    // The median, because a busy machine may delay some of them.
-    assert!(times[2] <= Duration::from_millis(200), "{times:?}");
-    // A new process takes the name and the rank.
-    let successor = NetStore::connect(backends(), &served.options().name("victim")).unwrap();
-    assert_eq!((successor.rank().unwrap(), watcher.num_dead_node(4).unwrap()), (1, 0));
 }
 
 #[test]
 fn a_stopped_member_is_noticed_when_its_lease_ends() {
-    let served = Served::start(&["--address", "127.0.0.1:0", "--lease", "2"]);
-    let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
-    let mut victim = start_member(&served);
-    eventually("the victim joins", || watcher.members().unwrap().len() == 2);
-    signal(&victim, "STOP");
-    let time = eventually("the lease ends", || watcher.members().unwrap().len() == 1);
-    println!("noticed after {time:?}");
-    // The last renewal may be a third of the lease old.
-    assert!(time > Duration::from_secs(1), "{time:?}");
-    assert!(time < Duration::from_secs(5), "{time:?}");
-    assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
-    // The same process continues.
-    signal(&victim, "CONT");
-    eventually("it is back", || watcher.members().unwrap().len() == 2);
-    assert_eq!(watcher.num_dead_node(4).unwrap(), 0);
-    victim.kill().unwrap();
-    victim.wait().unwrap();
+    for_each_address(|address| {
+        let served = Served::start(&["--address", address, "--lease", "2"]);
+        let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+        let mut victim = start_member(&served.address);
+        eventually("the victim joins", || watcher.members().unwrap().len() == 2);
+        signal(&victim, "STOP");
+        let time = eventually("the lease ends", || watcher.members().unwrap().len() == 1);
+        println!("noticed after {time:?}");
+        // The last renewal may be a third of the lease old.
+        assert!(time > Duration::from_secs(1), "{time:?}");
+        assert!(time < Duration::from_secs(5), "{time:?}");
+        assert_eq!(watcher.num_dead_node(4).unwrap(), 1);
+        // The same process continues.
+        signal(&victim, "CONT");
+        eventually("it is back", || watcher.members().unwrap().len() == 2);
+        assert_eq!(watcher.num_dead_node(4).unwrap(), 0);
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+    });
 }
 
 #[test]

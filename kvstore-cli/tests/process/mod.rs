@@ -12,6 +12,20 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The command `kvstore`.
 pub(crate) const KVSTORE: &str = env!("CARGO_BIN_EXE_kvstore");
 
+/// Where servers listen: members reach the first one by its Unix socket, the second one by TCP.
+#[allow(dead_code, reason = "some tests use it")]
+pub(crate) const ADDRESSES: &[&str] =
+    if cfg!(target_os = "linux") { &["127.0.0.1:0", "127.0.0.2:0"] } else { &["127.0.0.1:0"] };
+
+/// Runs a test for each of the [`ADDRESSES`].
+#[allow(dead_code, reason = "some tests use it")]
+pub(crate) fn for_each_address(test: impl Fn(&str)) {
+    for address in ADDRESSES {
+        println!("servers on {address}");
+        test(address);
+    }
+}
+
 /// A process and the lines that it prints.
 pub(crate) struct Process {
     pub(crate) child: Child,
