@@ -11,7 +11,8 @@
 mod process;
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -103,6 +104,59 @@ fn addresses_that_other_machines_reach_need_a_flag() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("`0.0.0.0:0`"), "{}", stderr(&output));
     Served::start(&["--address", "0.0.0.0:0", "--insecure"]);
+}
+
+/// Returns the answer of the HTTP endpoint of a server that listens on all addresses.
+fn health(served: &mut Process) -> String {
+    let metrics = served.rest_of_line("metrics on 0.0.0.0:");
+    let mut stream = TcpStream::connect(("127.0.0.1", metrics.parse().unwrap())).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_that_other_machines_reach_need_a_flag_or_a_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = text_of(&folder, "server.toml");
+    fs::write(&config, "address = '127.0.0.1:0'\nmetrics = '0.0.0.0:0'\n").unwrap();
+    let output = run(&["serve", "--config", &config]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("metrics: `0.0.0.0:0`"), "{}", stderr(&output));
+    let mut with_flag = Served::start(&["--config", &config, "--insecure"]);
+    assert!(health(&mut with_flag.process).starts_with("HTTP/1.1 200 OK"));
+    let text = "address = '127.0.0.1:0'\nmetrics = '0.0.0.0:0'\ninsecure = true\n";
+    fs::write(&config, text).unwrap();
+    let mut with_setting = Served::start(&["--config", &config]);
+    assert!(health(&mut with_setting.process).starts_with("HTTP/1.1 200 OK"));
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for config in [text_of(&folder, "missing.toml"), text_of(&folder, "")] {
+        let output = run(&["serve", "--config", &config]);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains(&config), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_worker_may_start_before_its_server() {
+    for_each_address(|address| {
+        // It sees that the worker tries to connect, but never answers.
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut worker = start_member(&address);
+        let (connection, _) = listener.accept().unwrap();
+        drop((connection, listener));
+        let served = Served::start(&["--address", &address]);
+        let watcher = NetStore::connect(backends(), &served.options().name("watcher")).unwrap();
+        eventually("the worker joins", || watcher.members().unwrap().len() == 2);
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+    });
 }
 
 /// The tests for both addresses compare two ways to connect.
