@@ -29,7 +29,7 @@ use crate::accounts::{Accounts, Limits};
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::rules::Role;
-use crate::server::access::{Access, Permission};
+use crate::server::access::Access;
 use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
@@ -78,9 +78,11 @@ impl TestServer {
         let limits = Limits { bytes: Some(MOST_BYTES), ..Limits::default() };
         let accounts = Accounts::new(&limits, &backends);
         let access = Access::unknown(false);
+        let process = (7, &access.identity);
+        let joined = group.join(NAME, process, Role::Worker, Instant::now() + LEASE);
+        let joined = runtime.block_on(joined);
         let service = Service::new(&group, &Arc::new(holder), (1, LEASE), &ending, access);
         let methods = Methods::new(service).expect("a valid description of the protocol");
-        let joined = runtime.block_on(group.join(NAME, 7, Role::Worker, Instant::now() + LEASE));
         assert_eq!(joined.expect("the first member").0.incarnation, INCARNATION);
         drop(entered);
         Self { runtime, methods, accounts, backends, _end: end }
@@ -94,7 +96,7 @@ impl TestServer {
         let mut request = http::Request::new(Body::new(body));
         *request.uri_mut() = http::Uri::from_static(CALL);
         let account = Some(Arc::clone(connection.account()));
-        request.extensions_mut().insert(Access { permission: Permission::Administer, account });
+        request.extensions_mut().insert(Access { account, ..Access::unknown(false) });
         let methods = &mut self.methods;
         let replies = self.runtime.block_on(async {
             let response = methods.call(request).await.expect("it never fails");

@@ -65,6 +65,10 @@
 //!   server has a key. It has no I/O, threads or clocks.
 //! - `wire` converts values and errors to messages; `server` and `client` move them.
 
+// The authority of the tests names this crate.
+#[cfg(test)]
+extern crate self as kvstore_net;
+
 mod accounts;
 #[cfg(test)]
 #[allow(

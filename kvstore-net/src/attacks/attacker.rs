@@ -14,6 +14,7 @@ use tonic::codegen::http::{Method, Request, header};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
+use crate::certificates::Certificates;
 use crate::client::streams;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
@@ -58,17 +59,32 @@ impl Attacker {
     }
 
     pub(super) fn try_join(server: &Server, name: &str) -> Result<Self, Status> {
+        Self::try_join_as(server, (name, any_process()), None)
+    }
+
+    /// Joins with the number of a process, and with a certificate if the server has one.
+    pub(super) fn try_join_as(
+        server: &Server,
+        (name, process): (&str, u64),
+        certificates: Option<&Certificates>,
+    ) -> Result<Self, Status> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
-        let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+        let address = server.address();
+        let endpoint = match certificates {
+            None => Endpoint::from_shared(format!("http://{address}")).unwrap(),
+            Some(certificates) => Endpoint::from_shared(format!("https://{address}"))
+                .and_then(|endpoint| endpoint.tls_config(certificates.of_member()))
+                .unwrap(),
+        };
         let (channel, incarnation, membership) = runtime.block_on(async {
             let channel = endpoint.local_address(Some(FROM)).connect().await.unwrap();
             let (sender, receiver) = mpsc::channel(4);
             let join = proto::JoinRequest {
                 version: VERSION,
                 name: name.to_owned(),
-                process: 1 + u64::from(rand_u32()),
+                process,
                 num_servers: 1,
                 ..Default::default()
             };
@@ -103,6 +119,17 @@ impl Attacker {
             while let Ok(Some(_)) = messages.message().await {}
         });
         self.incarnation
+    }
+
+    /// Closes the stream that keeps the attacker a member, without leaving.
+    pub(super) fn lose_membership(&mut self) {
+        self.membership = None;
+    }
+
+    /// Makes later calls as the current process of another member.
+    pub(super) fn pretend_to_be(&mut self, other: &Self) {
+        self.name.clone_from(&other.name);
+        self.incarnation = other.incarnation;
     }
 
     /// Sets the incarnation of later calls, and returns the earlier one.
@@ -252,9 +279,8 @@ impl Attacker {
     }
 }
 
-/// Returns a random number.
-fn rand_u32() -> u32 {
+/// Returns a random number, that of a process.
+pub(super) fn any_process() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    let number = RandomState::new().build_hasher().finish();
-    u32::try_from(number >> 32).unwrap()
+    RandomState::new().build_hasher().finish().max(1)
 }

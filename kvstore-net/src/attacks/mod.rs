@@ -5,6 +5,10 @@
 //! tests.
 
 mod attacker;
+#[allow(dead_code, reason = "other tests use all of it")]
+#[path = "../../tests/network/authority.rs"]
+mod authority;
+mod encrypted;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! [`Access`]: what a caller may do, from the role in its certificate, and what its calls hold.
+//! [`Access`]: what a caller may do and who it is, from its certificate, and what its calls hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,10 +46,19 @@ impl Peer {
     }
 }
 
-/// What a caller may do, and the account that counts what its calls hold.
+/// The public key in the certificate of a caller. Callers without a certificate are all equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(Option<Arc<[u8]>>);
+
+impl Identity {
+    pub(crate) const NONE: Self = Self(None);
+}
+
+/// What a caller may do, who it is, and the account that counts what its calls hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) permission: Permission,
+    pub(crate) identity: Identity,
     pub(crate) account: Option<Arc<Account>>,
 }
 
@@ -58,7 +67,17 @@ impl Access {
     pub(crate) fn unknown(has_certificates: bool) -> Self {
         let permission =
             if has_certificates { Permission::Nothing } else { Permission::Administer };
-        Self { permission, account: None }
+        Self { permission, identity: Identity::NONE, account: None }
+    }
+
+    /// Returns the access of a caller with a certificate, without limits.
+    pub(super) fn of_certificate(certificate: &[u8]) -> Self {
+        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
+            return Self::unknown(true);
+        };
+        let permission = Permission::in_certificate(&certificate);
+        let identity = Identity(Some(certificate.public_key().raw.into()));
+        Self { permission, identity, account: None }
     }
 
     /// Returns the access of a request, which has that of its connection. This is the access of
@@ -94,10 +113,7 @@ impl Access {
 
 impl Permission {
     /// Returns the permission of the role in a certificate.
-    pub(super) fn in_certificate(certificate: &[u8]) -> Self {
-        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
-            return Self::Nothing;
-        };
+    fn in_certificate(certificate: &X509Certificate<'_>) -> Self {
         let mut units = certificate.subject().iter_organizational_unit();
         match (units.next().and_then(|unit| unit.as_str().ok()), units.next()) {
             (Some("reader"), None) => Self::Read,

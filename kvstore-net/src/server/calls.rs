@@ -91,7 +91,8 @@ impl Service {
             return Err(Status::invalid_argument(text));
         }
         let answered = (request.answered_below, &*request.unanswered);
-        let role = self.group.authorise(&caller.name, caller.incarnation, answered)?;
+        let process = (caller.incarnation, &self.access.identity);
+        let role = self.group.authorise(&caller.name, process, answered)?;
         self.access.permission.check_role(role)?;
         if verbs::kind(&verb).changes != (caller.sequence != 0) {
             let text = "calls that change the store, and only these, have a number";

@@ -147,8 +147,8 @@ async fn connection(
     mut answers: Answers,
 ) {
     let Some(acceptor) = acceptor else { return answer_all(stream, answers).await };
-    if let Some((stream, permission)) = acceptor.accept(stream).await {
-        answers.is_permitted = permission.check_read().is_ok();
+    if let Some((stream, access)) = acceptor.accept(stream).await {
+        answers.is_permitted = access.permission.check_read().is_ok();
         answer_all(stream, answers).await;
     }
 }

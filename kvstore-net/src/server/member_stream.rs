@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
+use super::access::Identity;
 use super::service::Service;
 use crate::accounts::MemberCount;
 use crate::proto::{self, member_message, server_message};
@@ -15,6 +16,7 @@ pub(super) struct MemberStream {
     pub(super) service: Service,
     pub(super) name: String,
     pub(super) joined: Joined,
+    pub(super) identity: Identity,
     pub(super) sender: mpsc::Sender<Result<proto::ServerMessage, Status>>,
     /// Counts the member towards the limit of its peer.
     pub(super) _count: Option<MemberCount>,
@@ -53,7 +55,8 @@ impl MemberStream {
                             group.leave(&self.name, self.joined.incarnation);
                             return;
                         }
-                        let known = group.authorise(&self.name, self.joined.incarnation, (0, &[]));
+                        let process = (self.joined.incarnation, &self.identity);
+                        let known = group.authorise(&self.name, process, (0, &[]));
                         if let Err(status) = known {
                             let _ = self.sender.try_send(Err(status));
                             return;

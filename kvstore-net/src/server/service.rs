@@ -18,7 +18,7 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_health::server::HealthReporter;
 
-use super::access::{Access, Permission};
+use super::access::Access;
 use super::commands::Commands;
 use super::group::Group;
 use super::holder::Holder;
@@ -203,7 +203,7 @@ impl proto::store_server::Store for Service {
         let Some(member_message::Content::Join(join)) = first else {
             return Err(Status::invalid_argument("the first message is not a JoinRequest"));
         };
-        let (joined, barrier_round) = self.admit(access.permission, &join).await?;
+        let (joined, barrier_round) = self.admit(&access, &join).await?;
         let (sender, receiver) = mpsc::channel(4);
         let reply = proto::JoinReply {
             server_run: self.run,
@@ -214,8 +214,14 @@ impl proto::store_server::Store for Service {
             barrier_round,
             compression: Some(compression_of(*self.holder.contents().compression())),
         };
-        let stream =
-            MemberStream { service: self.clone(), name: join.name, joined, sender, _count: count };
+        let stream = MemberStream {
+            service: self.clone(),
+            name: join.name,
+            joined,
+            identity: access.identity,
+            sender,
+            _count: count,
+        };
         // The channel is empty, so there is room.
         let _ = stream.send(server_message::Content::Joined(reply));
         tokio::spawn(stream.run(messages));
@@ -226,7 +232,7 @@ impl proto::store_server::Store for Service {
 impl Service {
     async fn admit(
         &self,
-        permission: Permission,
+        access: &Access,
         join: &proto::JoinRequest,
     ) -> Result<(Joined, u64), Status> {
         if join.version != VERSION {
@@ -248,10 +254,10 @@ impl Service {
             return Err(Status::unavailable("the server is ending"));
         }
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
-        permission.check_role(role)?;
+        access.permission.check_role(role)?;
         // Who may only read must not take over the name of a worker.
         if let Some(member) = self.group.role_of(&join.name) {
-            permission.check_role(member)?;
+            access.permission.check_role(member)?;
         }
         let num_members = self.group.members().0.members.len();
         if num_members >= MOST_MEMBERS {
@@ -261,7 +267,8 @@ impl Service {
         let place = (join.server, join.num_servers);
         self.check_place(place, role)?;
         let deadline = Instant::now() + self.lease.min(WAIT);
-        let joined = self.group.join(&join.name, join.process, role, deadline).await?;
+        let process = (join.process, &access.identity);
+        let joined = self.group.join(&join.name, process, role, deadline).await?;
         // Another first member with another list may have joined at the same moment.
         if let Err(status) = self.check_place(place, role) {
             self.group.leave(&join.name, joined.0.incarnation);

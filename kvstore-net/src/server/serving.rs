@@ -24,7 +24,7 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::codegen::http::Request;
 
-use super::access::{Access, Peer, Permission};
+use super::access::{Access, Peer};
 use super::group::Group;
 use super::holder::Holder;
 use super::pausing::Pausing;
@@ -77,7 +77,7 @@ impl Acceptor {
 
     /// Returns the encrypted connection, and what the certificate of the peer permits. Returns
     /// `None` if the peer has no valid certificate, or does not prove in time that it has one.
-    pub(super) async fn accept<S>(&self, stream: S) -> Option<(TlsStream<BufReader<S>>, Permission)>
+    pub(super) async fn accept<S>(&self, stream: S) -> Option<(TlsStream<BufReader<S>>, Access)>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -85,10 +85,11 @@ impl Acceptor {
         match tokio::time::timeout(HANDSHAKE, accepting).await {
             Ok(Ok(stream)) => {
                 let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                let first = certificates.first();
-                let permission =
-                    first.map_or(Permission::Nothing, |first| Permission::in_certificate(first));
-                Some((stream, permission))
+                let access = match certificates.first() {
+                    Some(first) => Access::of_certificate(first),
+                    None => Access::unknown(true),
+                };
+                Some((stream, access))
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection is rejected");
@@ -173,15 +174,15 @@ async fn connection<S>(
 {
     let account = Some(Arc::clone(peer.account()));
     let Some(acceptor) = acceptor else {
-        let access = Access { account, permission: Permission::Administer };
+        let access = Access { account, ..Access::unknown(false) };
         return answer_all(stream, (peer, access), methods, ending).await;
     };
     let accepted = tokio::select! {
         accepted = acceptor.accept(stream) => accepted,
         () = ended(&mut ending) => return,
     };
-    if let Some((stream, permission)) = accepted {
-        answer_all(stream, (peer, Access { permission, account }), methods, ending).await;
+    if let Some((stream, access)) = accepted {
+        answer_all(stream, (peer, Access { account, ..access }), methods, ending).await;
     }
 }
 

@@ -12,6 +12,7 @@ use super::simulate;
 use crate::faults::Fault;
 use crate::quiet::needs_quiet;
 use crate::rules::Role;
+use crate::server::access::Identity;
 use crate::server::group::{Caller, Group, MOST_CALLS};
 
 /// The number of schedules of an ordinary test run.
@@ -83,6 +84,9 @@ fn in_paused_time(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
+/// The identity of every caller without a certificate.
+const ANYONE: Identity = Identity::NONE;
+
 /// Returns an empty group, and a deadline before its leases end.
 fn group() -> (Group, Instant) {
     (Group::new(Duration::from_secs(10), 0), Instant::now() + Duration::from_secs(5))
@@ -92,7 +96,7 @@ fn group() -> (Group, Instant) {
 fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
     in_paused_time(async {
         let (group, late) = group();
-        let join = |process| group.join("one", process, Role::Worker, late);
+        let join = |process| group.join("one", (process, &ANYONE), Role::Worker, late);
         let (old, _) = join(1).await.unwrap();
         let caller = Caller { name: "one".to_owned(), incarnation: old.incarnation, sequence: 1 };
         let running = group.begin(&caller, late).await.unwrap().unwrap();
@@ -116,12 +120,13 @@ fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
 fn a_call_that_waits_long_does_not_hold_up_the_others() {
     in_paused_time(async {
         let (group, late) = group();
-        let (joined, _) = group.join("one", 1, Role::Worker, late).await.unwrap();
+        let (joined, _) = group.join("one", (1, &ANYONE), Role::Worker, late).await.unwrap();
         let caller =
             |sequence| Caller { name: "one".to_owned(), incarnation: joined.incarnation, sequence };
         let barrier = group.begin(&caller(1), late).await.unwrap().unwrap();
         for sequence in 2..3 * MOST_CALLS as u64 {
-            group.authorise("one", joined.incarnation, (sequence, &[1])).unwrap();
+            let process = (joined.incarnation, &ANYONE);
+            group.authorise("one", process, (sequence, &[1])).unwrap();
             let call = group.begin(&caller(sequence), late).await.unwrap().unwrap();
             call.finish(None, &[]);
         }

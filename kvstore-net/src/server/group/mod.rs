@@ -1,5 +1,6 @@
 //! [`Group`]: the state of a group, shared by the calls of all members.
 
+mod identities;
 #[cfg(test)]
 pub(crate) mod seen;
 
@@ -13,6 +14,8 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
+use self::identities::Identities;
+use super::access::Identity;
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
@@ -38,6 +41,7 @@ pub(crate) struct Group {
 #[derive(Debug)]
 struct State {
     members: Members,
+    identities: Identities,
     /// The calls of each member's current incarnation.
     calls: HashMap<String, Calls<Outcome>>,
     /// How many calls of each name and incarnation run, also of earlier incarnations.
@@ -102,6 +106,7 @@ impl Group {
     pub(crate) fn new(lease: Duration, floor: u64) -> Self {
         let state = State {
             members: Members::new(lease, floor),
+            identities: Identities::default(),
             calls: HashMap::new(),
             running: HashMap::new(),
             clocks: Clocks::default(),
@@ -164,22 +169,28 @@ impl Group {
     }
 
     /// Admits a member. If it replaces an earlier process, waits until the calls of that process
-    /// are done, so that they do not change the store later.
+    /// are done, so that they do not change the store later. The identity is that of the calls of
+    /// the process.
     ///
     /// Also returns the number of barriers that the group had passed when the process first joined.
     pub(crate) async fn join(
         &self,
         name: &str,
-        process: u64,
+        (process, identity): (u64, &Identity),
         role: Role,
         deadline: Instant,
     ) -> std::result::Result<(Joined, u64), Status> {
         let now = self.now();
         let joined = self.change(|state| {
-            let joined = state.members.join(now, name, process, role)?;
+            if state.members.get(name).is_some_and(|member| member.process() == process) {
+                state.identities.check(name, identity)?;
+            }
+            let joined = state.members.join(now, name, process, role);
+            let joined = joined.map_err(|refusal| refused(name, refusal))?;
             #[cfg(test)]
             let kept = state.calls.get(name).cloned().filter(|_| Fault::KeepCalls.is_planted());
             if joined.is_new {
+                state.identities.set(name, identity);
                 state.calls.insert(name.to_owned(), Calls::new(MOST_CALLS));
                 #[cfg(test)]
                 state.calls.extend(kept.map(|kept| (name.to_owned(), kept)));
@@ -187,14 +198,8 @@ impl Group {
                 state.barrier.first_rounds.insert(name.to_owned(), state.barrier.round);
             }
             state.raise_clocks(name, joined.is_new);
-            Ok((joined, state.barrier.first_rounds.get(name).copied().unwrap_or_default()))
-        });
-        let joined = joined.map_err(|refusal| match refusal {
-            Refusal::NameInUse => Status::already_exists(format!(
-                "the name `{name}` belongs to another live member: choose another name, or wait \
-                 until its lease ends"
-            )),
-            Refusal::Fenced => fenced(),
+            let first_round = state.barrier.first_rounds.get(name).copied();
+            Ok::<_, Status>((joined, first_round.unwrap_or_default()))
         })?;
         // The member is live from now on, so no other process takes the name meanwhile. A process
         // that has lost its connection while it waits here waits again when it is back.
@@ -212,11 +217,15 @@ impl Group {
     pub(crate) fn authorise(
         &self,
         name: &str,
-        incarnation: u64,
+        (incarnation, identity): (u64, &Identity),
         (answered_below, unanswered): (u64, &[u64]),
     ) -> std::result::Result<Role, Status> {
         let now = self.now();
         let mut state = self.state();
+        // A call of an earlier incarnation may have any identity: it is fenced.
+        if state.members.get(name).is_some_and(|member| member.incarnation == incarnation) {
+            state.identities.check(name, identity)?;
+        }
         let before = state.members.num_changes();
         let renewed = state.members.renew(now, name, incarnation).map_err(|_| fenced());
         if let (Ok(_), Some(calls)) = (&renewed, state.calls.get_mut(name)) {
@@ -537,6 +546,7 @@ impl State {
     }
 
     fn forget(&mut self, name: &str) {
+        self.identities.remove(name);
         self.calls.remove(name);
         self.clocks.remove_member(&name.to_owned());
         self.barrier.arrived.remove(name);
@@ -572,6 +582,16 @@ impl State {
 
 fn ending() -> Error {
     Error::Closed { what: "the server".to_owned() }
+}
+
+fn refused(name: &str, refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::NameInUse => Status::already_exists(format!(
+            "the name `{name}` belongs to another live member: choose another name, or wait until \
+             its lease ends"
+        )),
+        Refusal::Fenced => fenced(),
+    }
 }
 
 /// The status of a call of an earlier incarnation, or of a member that the server does not know.
