@@ -20,6 +20,9 @@ use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
 use kvstore_net::{NetStore, Server, ServerOptions, TraceContext};
 use serde_json::Value;
 use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -260,7 +263,7 @@ fn tools_of_grpc_find_health_and_the_protocol() {
     let runtime = Runtime::new().unwrap();
     let server = start(&observed());
     let mut health = HealthClient::new(channel(&runtime, &server));
-    let mut watched = runtime.block_on(async {
+    runtime.block_on(async {
         for service in ["", "kvstore.v1.Store"] {
             let request = HealthCheckRequest { service: service.to_owned() };
             let reply = health.check(request).await.unwrap().into_inner();
@@ -270,7 +273,6 @@ fn tools_of_grpc_find_health_and_the_protocol() {
         let mut watched = health.watch(request).await.unwrap().into_inner();
         let first = watched.message().await.unwrap().unwrap();
         assert_eq!(first.status(), ServingStatus::Serving);
-        watched
     });
     let mut reflection = ServerReflectionClient::new(channel(&runtime, &server));
     let list = MessageRequest::ListServices(String::new());
@@ -290,15 +292,56 @@ fn tools_of_grpc_find_health_and_the_protocol() {
         let MessageResponse::FileDescriptorResponse(file) = next().await else { panic!() };
         assert!(file.file_descriptor_proto[0].windows(7).any(|bytes| bytes == b"Request"));
     });
-    // A server that ends says so before it closes the connections.
-    drop(reflection);
+}
+
+/// A running call delays the end of the server. Health and reflection do not wait for it.
+#[test]
+fn a_server_that_ends_closes_the_streams_of_tools_first() {
+    let runtime = Runtime::new().unwrap();
+    let server = start(&observed());
+    let store = connect(&options(&server));
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
+    let (release, released) = std::sync::mpsc::channel();
+    let released = Mutex::new(released);
+    let slow = move |_: &Key, _: &Tensor, _: &mut Tensor| Ok(released.lock().unwrap().recv()?);
+    server.store().set_updater(Some(Arc::new(slow))).unwrap();
+    let mut health = HealthClient::new(channel(&runtime, &server));
+    let mut reflection = ServerReflectionClient::new(channel(&runtime, &server));
+    let service = || HealthCheckRequest { service: "kvstore.v1.Store".to_owned() };
+    let (requests, receiver) = mpsc::channel(1);
+    let (mut watched, mut replies) = runtime.block_on(async {
+        let mut watched = health.watch(service()).await.unwrap().into_inner();
+        let first = watched.message().await.unwrap().unwrap();
+        assert_eq!(first.status(), ServingStatus::Serving);
+        let replies = reflection.server_reflection_info(ReceiverStream::new(receiver)).await;
+        (watched, replies.unwrap().into_inner())
+    });
     std::thread::scope(|scope| {
-        scope.spawn(|| server.shut_down());
+        let pushing = scope.spawn(|| store.push(&[key("w")], &[value(2.0)], 0).unwrap());
+        eventually("the push runs", || server.num_running_calls() == 1);
+        let ending = scope.spawn(|| server.shut_down());
         runtime.block_on(async {
             let second = watched.message().await.unwrap().unwrap();
             assert_eq!(second.status(), ServingStatus::NotServing);
+            let status = watched.message().await.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable, "{status}");
+            assert_eq!(status.message(), "the server is ending");
+            assert_eq!(replies.message().await.unwrap(), None);
+            // The server has also ended the other direction.
+            requests.closed().await;
+            // Later requests get an answer, too.
+            let reply = health.check(service()).await.unwrap().into_inner();
+            assert_eq!(reply.status(), ServingStatus::NotServing);
+            let mut watched = health.watch(service()).await.unwrap().into_inner();
+            let first = watched.message().await.unwrap().unwrap();
+            assert_eq!(first.status(), ServingStatus::NotServing);
+            assert_eq!(watched.message().await.unwrap_err().code(), Code::Unavailable);
         });
-        drop((watched, health));
+        // Only the call has held up the server.
+        assert!(!pushing.is_finished() && !ending.is_finished());
+        release.send(()).unwrap();
+        pushing.join().unwrap();
+        ending.join().unwrap();
     });
 }
 

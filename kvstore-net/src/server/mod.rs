@@ -32,7 +32,6 @@ use kvstore_core::process::Origin;
 use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic_health::server::HealthReporter;
 
 use self::access::Access;
 use self::checkpoints::Checkpoints;
@@ -44,6 +43,7 @@ use self::holder::Holder;
 use self::http::HttpEndpoint;
 use self::service::{Methods, Service};
 use self::serving::{Acceptor, CLOSE, serve};
+use self::standard::Health;
 use crate::accounts::Accounts;
 use crate::certificates::{Certificates, Security};
 use crate::runtime;
@@ -89,7 +89,7 @@ pub struct Server {
     holder: Arc<Holder>,
     group: Arc<Group>,
     commands: Commands,
-    health: HealthReporter,
+    health: Health,
     end: watch::Sender<bool>,
     serving: Mutex<Option<Serving>>,
     /// The process that has the threads of the server.
@@ -232,7 +232,7 @@ impl Server {
         let (group, end) = (Arc::clone(&self.group), self.end.clone());
         let health = self.health.clone();
         let drained = async move {
-            standard::report(&health, false).await;
+            health.end().await;
             group.drain(tokio::time::Instant::now() + DRAIN).await;
             let _ = end.send(true);
             let _ = serving.members.await;

@@ -16,7 +16,6 @@ use tonic::codegen::http::header::CONTENT_TYPE;
 use tonic::codegen::{BoxFuture, http};
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::{Request, Response, Status, Streaming};
-use tonic_health::server::HealthReporter;
 
 use super::access::Access;
 use super::commands::Commands;
@@ -26,7 +25,7 @@ use super::member_stream::MemberStream;
 use super::metrics::Metrics;
 use super::replies::Replies;
 use super::report::Reports;
-use super::standard::StandardServices;
+use super::standard::{Health, StandardServices};
 use crate::accounts::{Accounts, STREAM};
 use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
@@ -77,7 +76,7 @@ pub(crate) struct Service {
     /// The permit of the short call.
     pub(crate) short: Arc<Semaphore>,
     pub(crate) metrics: Metrics,
-    pub(crate) health: HealthReporter,
+    pub(crate) health: Health,
     /// What a caller may do: in a stream of calls, the caller of the stream.
     pub(crate) access: Access,
 }
@@ -104,7 +103,7 @@ impl Service {
             statuses: Arc::new(Semaphore::new(1)),
             short: Arc::new(Semaphore::new(1)),
             metrics: Metrics::new(),
-            health: HealthReporter::new(),
+            health: Health::new(),
             access,
         }
     }
@@ -137,7 +136,7 @@ impl Methods {
     /// # Errors
     /// - The errors of [`StandardServices::new`].
     pub(crate) fn new(service: Service) -> StoreResult<Self> {
-        let standard = StandardServices::new(service.health.clone())?;
+        let standard = StandardServices::new(&service.health)?;
         let members = StoreServer::new(service.clone());
         let members = members.max_decoding_message_size(MOST_MEMBER_MESSAGE);
         Ok(Self { service, members, standard })

@@ -29,7 +29,6 @@ use super::group::Group;
 use super::holder::Holder;
 use super::pausing::Pausing;
 use super::service::{Methods, Service};
-use super::standard;
 use crate::accounts::Account;
 use crate::certificates::{ENCRYPTED, HANDSHAKE};
 use crate::http2::{FRAME, KEEP_ALIVE, WINDOW};
@@ -116,7 +115,7 @@ pub(crate) async fn serve<I, S>(
 {
     let Service { group, holder, health, .. } = methods.service().clone();
     let leases = tokio::spawn(end_leases(group, Arc::downgrade(&holder)));
-    standard::report(&health, true).await;
+    health.start().await;
     let mut connections = JoinSet::new();
     let later = ending.clone();
     let accepting = async {

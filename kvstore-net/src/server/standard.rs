@@ -3,12 +3,15 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use kvstore_core::{Error, Result};
+use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codegen::http::HeaderMap;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
@@ -33,9 +36,41 @@ const DESCRIPTOR: &[u8] = include_bytes!("../proto/descriptor.bin");
 
 type Boxed = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
 
+/// Whether the server accepts calls, for the health service.
+#[derive(Clone, Debug)]
+pub(crate) struct Health {
+    reporter: HealthReporter,
+    is_ending: Arc<watch::Sender<bool>>,
+}
+
+impl Health {
+    pub(super) fn new() -> Self {
+        Self { reporter: HealthReporter::new(), is_ending: Arc::new(watch::Sender::new(false)) }
+    }
+
+    pub(super) async fn start(&self) {
+        self.report(ServingStatus::Serving).await;
+    }
+
+    /// Reports that the server accepts no calls. Then ends the streams of the standard services,
+    /// which clients keep open, so that the server does not wait for them.
+    pub(super) async fn end(&self) {
+        self.report(ServingStatus::NotServing).await;
+        self.is_ending.send_replace(true);
+    }
+
+    async fn report(&self, status: ServingStatus) {
+        // The empty name is the server as a unit.
+        for service in ["", STORE] {
+            self.reporter.set_service_status(service, status).await;
+        }
+    }
+}
+
 /// Health and reflection.
 #[derive(Clone)]
 pub(super) struct StandardServices {
+    is_ending: watch::Receiver<bool>,
     health: HealthServer<HealthService>,
     reflection: Boxed,
 }
@@ -43,7 +78,7 @@ pub(super) struct StandardServices {
 impl StandardServices {
     /// # Errors
     /// - [`Error::Internal`] if the description of the protocol is damaged.
-    pub(super) fn new(health: HealthReporter) -> Result<Self> {
+    pub(super) fn new(health: &Health) -> Result<Self> {
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTOR)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -52,8 +87,10 @@ impl StandardServices {
                 Error::Internal(format!("the description of the protocol: {error}"))
             })?;
         let reflection = reflection.max_decoding_message_size(MOST_MESSAGE);
+        let reporter = health.reporter.clone();
         Ok(Self {
-            health: HealthServer::new(HealthService::from_health_reporter(health))
+            is_ending: health.is_ending.subscribe(),
+            health: HealthServer::new(HealthService::from_health_reporter(reporter))
                 .max_decoding_message_size(MOST_MESSAGE),
             reflection: BoxCloneSyncService::new(reflection),
         })
@@ -75,25 +112,54 @@ impl StandardServices {
             Ok(charge) => charge,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
-        let reply = if request.uri().path().starts_with(HEALTH) {
-            self.health.call(request)
+        let (reply, waiting) = if request.uri().path().starts_with(HEALTH) {
+            (self.health.call(request), self.end())
         } else {
-            self.reflection.call(request)
+            // Its task reads requests until their end, also after the end of the replies. So their
+            // end must be first.
+            let waiting = self.end();
+            let request = request.map(|body| {
+                Body::new(EndingBody { body, waiting, is_reply: false, _charge: None })
+            });
+            let never = Waiting::ForEnd(Box::pin(std::future::pending()));
+            (self.reflection.call(request), never)
         };
         Box::pin(async move {
             let response = reply.await?;
-            Ok(response.map(|body| Body::new(CountedBody { body, _charge: charge })))
+            Ok(response.map(|body| {
+                Body::new(EndingBody { body, waiting, is_reply: true, _charge: charge })
+            }))
         })
+    }
+
+    fn end(&self) -> Waiting {
+        let mut is_ending = self.is_ending.clone();
+        Waiting::ForEnd(Box::pin(async move {
+            drop(is_ending.wait_for(|is_ending| *is_ending).await);
+        }))
     }
 }
 
-/// The body of a reply that counts until it is dropped.
-struct CountedBody {
+/// The body of a request, or of a reply that counts until it is dropped. It ends with the server.
+struct EndingBody {
     body: Body,
+    waiting: Waiting,
+    /// Whether its end has a status.
+    is_reply: bool,
     _charge: Option<Charge>,
 }
 
-impl http_body::Body for CountedBody {
+/// What a body waits for, besides its next frame.
+enum Waiting {
+    /// The end of the server.
+    ForEnd(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// The server ends: the body ends after the frames that are ready.
+    ForNothing,
+    /// The body has ended.
+    Ended,
+}
+
+impl http_body::Body for EndingBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -101,15 +167,25 @@ impl http_body::Body for CountedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<http_body::Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-}
-
-/// Reports whether the server accepts calls.
-pub(super) async fn report(health: &HealthReporter, is_serving: bool) {
-    let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-    // The empty name is the server as a unit.
-    for service in ["", STORE] {
-        health.set_service_status(service, status).await;
+        if let Waiting::ForEnd(end) = &mut self.waiting
+            && end.as_mut().poll(context).is_ready()
+        {
+            self.waiting = Waiting::ForNothing;
+        }
+        if let Waiting::Ended = self.waiting {
+            return Poll::Ready(None);
+        }
+        // After the end was noticed, so that the last status of the server is sent.
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_ready() || matches!(self.waiting, Waiting::ForEnd(_)) {
+            return frame;
+        }
+        self.waiting = Waiting::Ended;
+        if !self.is_reply {
+            return Poll::Ready(None);
+        }
+        let mut trailers = HeaderMap::new();
+        Status::unavailable("the server is ending").add_header(&mut trailers)?;
+        Poll::Ready(Some(Ok(http_body::Frame::trailers(trailers))))
     }
 }
