@@ -345,6 +345,66 @@ fn a_server_that_ends_closes_the_streams_of_tools_first() {
     });
 }
 
+/// Returns a connection with a certificate for the role, or without one.
+async fn encrypted(
+    authority: &Authority,
+    server: &Server,
+    role: Option<&str>,
+) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Channel::from_shared(format!("https://{}", server.address())).unwrap();
+    endpoint.tls_config(authority.client(role)).unwrap().connect().await
+}
+
+#[test]
+fn each_role_reads_health_and_the_protocol() {
+    let (authority, runtime) = (Authority::new(), Runtime::new().unwrap());
+    let options = ServerOptions::new("127.0.0.1:0").certificates(authority.issue("server"));
+    let server = start(&options);
+    let list = || {
+        let message_request = Some(MessageRequest::ListServices(String::new()));
+        tokio_stream::iter([ServerReflectionRequest { host: String::new(), message_request }])
+    };
+    let of_all = || HealthCheckRequest::default();
+    runtime.block_on(async {
+        for role in ["reader", "worker", "server", "admin"] {
+            let channel = encrypted(&authority, &server, Some(role)).await.unwrap();
+            let mut health = HealthClient::new(channel.clone());
+            let reply = health.check(of_all()).await.unwrap().into_inner();
+            assert_eq!(reply.status(), ServingStatus::Serving, "{role}");
+            let mut watched = health.watch(of_all()).await.unwrap().into_inner();
+            let first = watched.message().await.unwrap().unwrap();
+            assert_eq!(first.status(), ServingStatus::Serving, "{role}");
+            let mut reflection = ServerReflectionClient::new(channel);
+            let mut replies = reflection.server_reflection_info(list()).await.unwrap().into_inner();
+            let reply = replies.message().await.unwrap().unwrap().message_response.unwrap();
+            assert!(matches!(reply, MessageResponse::ListServicesResponse(_)), "{role}");
+        }
+        for role in ["boss", ""] {
+            let channel = encrypted(&authority, &server, Some(role)).await.unwrap();
+            let mut health = HealthClient::new(channel.clone());
+            let mut reflection = ServerReflectionClient::new(channel);
+            for status in [
+                health.check(of_all()).await.err(),
+                health.watch(of_all()).await.err(),
+                reflection.server_reflection_info(list()).await.err(),
+            ] {
+                let status = status.unwrap();
+                assert_eq!(status.code(), Code::PermissionDenied, "{role}: {status}");
+                assert!(status.message().contains("found `none`"), "{role}: {status}");
+            }
+        }
+        // In TLS 1.3, the server rejects the client after the client has connected.
+        if let Ok(channel) = encrypted(&authority, &server, None).await {
+            let status = HealthClient::new(channel).check(of_all()).await.unwrap_err();
+            assert_eq!(status.code(), Code::Unknown, "{status:?}");
+        }
+        let plain = Channel::from_shared(format!("http://{}", server.address())).unwrap();
+        if let Ok(channel) = plain.connect().await {
+            HealthClient::new(channel).check(of_all()).await.unwrap_err();
+        }
+    });
+}
+
 /// Keeps the fields of the spans of calls.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Vec<(u64, String)>>>);

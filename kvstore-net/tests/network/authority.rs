@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// An authority, and the folders of its certificates.
 pub(crate) struct Authority {
@@ -68,6 +69,16 @@ impl Authority {
         };
         let host = ServerName::try_from("127.0.0.1").unwrap();
         StreamOwned::new(ClientConnection::new(Arc::new(config), host).unwrap(), stream)
+    }
+
+    /// Returns the settings of a gRPC client, with a certificate for the role or without one.
+    pub(crate) fn client(&self, role: Option<&str>) -> ClientTlsConfig {
+        let authority = Certificate::from_pem(self.issuer.as_ref().pem());
+        let client = ClientTlsConfig::new().ca_certificate(authority);
+        let Some(role) = role else { return client };
+        let folder = self.folder(role, |_| {});
+        let file = |name: &str| fs::read(folder.join(name)).unwrap();
+        client.identity(Identity::from_pem(file("cert.pem"), file("key.pem")))
     }
 
     /// Returns the folder of a new certificate.
