@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::client::GrpcService;
-use tonic::codegen::http::{Method, Request, header};
+use tonic::codegen::http::{HeaderValue, Method, Request, header};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -20,7 +20,7 @@ use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::proto::{self, member_message, server_message};
 use crate::server::{Server, VERSION};
-use crate::wire::{CALL, Incoming};
+use crate::wire::{CALL, Incoming, Outgoing};
 
 /// The address of the attackers.
 const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -44,6 +44,7 @@ pub(super) struct Attacker {
     name: String,
     incarnation: u64,
     sequence: u64,
+    timeout_ms: u64,
     membership: Option<Membership>,
     /// Streams that stay open.
     open: Vec<Incoming<proto::ReplyFrame>>,
@@ -104,6 +105,7 @@ impl Attacker {
             name: name.to_owned(),
             incarnation,
             sequence: 0,
+            timeout_ms: 5000,
             membership: Some(membership),
             open: Vec::new(),
             requests: Vec::new(),
@@ -148,7 +150,7 @@ impl Attacker {
             incarnation: self.incarnation,
             sequence,
             answered_below: 1,
-            timeout_ms: 5000,
+            timeout_ms: self.timeout_ms,
             verb: Some(verb),
             ..Default::default()
         };
@@ -205,6 +207,38 @@ impl Attacker {
     #[track_caller]
     pub(super) fn status_with(&mut self, sequence: u64, verb: Verb, data: &[u8]) -> Code {
         self.call(sequence, verb, data).unwrap_err().code()
+    }
+
+    /// Sets how long later calls wait.
+    pub(super) fn use_timeout(&mut self, timeout_ms: u64) {
+        self.timeout_ms = timeout_ms;
+    }
+
+    /// Makes a call with a deadline of gRPC, which this client does not enforce itself. Returns the
+    /// status.
+    #[track_caller]
+    pub(super) fn status_within(
+        &mut self,
+        timeout: &'static str,
+        sequence: u64,
+        verb: Verb,
+    ) -> Status {
+        let data: &[u8] = if let Verb::Push(_) = verb { &[0; 4] } else { &[] };
+        let frames = tokio_stream::iter([Ok(self.frame(sequence, verb, data))]);
+        let mut request = Request::new(Outgoing::request(frames));
+        request.headers_mut().insert("grpc-timeout", HeaderValue::from_static(timeout));
+        let channel = self.channel.clone();
+        self.runtime.block_on(async {
+            let mut replies = streams::send(channel, request).await.unwrap();
+            let message = tokio::time::timeout(super::LONG, replies.message()).await;
+            message.expect("the server answers").unwrap_err()
+        })
+    }
+
+    /// Repeats a call without data. Returns the failure of its first attempt.
+    #[track_caller]
+    pub(super) fn repeat(&mut self, sequence: u64, verb: Verb) -> proto::Failure {
+        self.call(sequence, verb, &[]).unwrap().unwrap()
     }
 
     /// Begins a call without its data, and then another one. Returns the code of the answer.

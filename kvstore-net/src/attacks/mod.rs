@@ -8,6 +8,7 @@ mod attacker;
 #[allow(dead_code, reason = "other tests use all of it")]
 #[path = "../../tests/network/authority.rs"]
 mod authority;
+mod deadlines;
 mod encrypted;
 
 use std::io::{ErrorKind, Read, Write};

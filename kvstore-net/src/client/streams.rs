@@ -11,6 +11,7 @@ use kvstore_core::{Backends, Result, fallible};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
+use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::codegen::http::header::{CONTENT_TYPE, TE};
 use tonic::codegen::http::{HeaderValue, Method, Request, StatusCode, Uri};
@@ -55,10 +56,17 @@ struct CallStream {
 
 /// Opens a stream of calls.
 pub(crate) async fn open(
-    mut channel: Channel,
+    channel: Channel,
     requests: impl Stream<Item = proto::RequestFrame> + Send + Unpin + 'static,
 ) -> Result<Incoming<proto::ReplyFrame>, Status> {
-    let mut request = Request::new(Outgoing::request(requests.map(Ok)));
+    send(channel, Request::new(Outgoing::request(requests.map(Ok)))).await
+}
+
+/// Opens a stream of calls with a body, and perhaps more headers than the library uses.
+pub(crate) async fn send(
+    mut channel: Channel,
+    mut request: Request<Body>,
+) -> Result<Incoming<proto::ReplyFrame>, Status> {
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_static(CALL);
     request.headers_mut().insert(CONTENT_TYPE, tonic::metadata::GRPC_CONTENT_TYPE);

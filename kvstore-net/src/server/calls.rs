@@ -73,6 +73,7 @@ impl Service {
             Duration::from_millis(request.timeout_ms).min(LONGEST)
         };
         let deadline = Instant::now() + wait;
+        let deadline = self.deadline.map_or(deadline, |end| end.min(deadline));
         if let Verb::Status(_) = verb {
             let status = self.blocking(&self.statuses, || self.status()).await;
             return self.charged(status.unwrap_or_else(|error| failed(&error)));

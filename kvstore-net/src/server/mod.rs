@@ -6,6 +6,7 @@ pub(crate) mod checkpoints;
 mod commands;
 mod connections;
 pub(crate) mod contents;
+mod deadline;
 mod gate;
 pub(crate) mod group;
 pub(crate) mod holder;

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use tokio_stream::Stream;
 use tonic::Status;
 
+use super::deadline::Deadline;
 use super::service::Service;
 use super::verbs::Answer;
 use crate::accounts::Charge;
@@ -22,6 +23,7 @@ type Answered = Option<(Answer, Requests)>;
 pub(super) struct Replies {
     service: Service,
     state: State,
+    deadline: Deadline,
     /// What the open stream counts.
     _charge: Option<Charge>,
 }
@@ -37,7 +39,8 @@ enum State {
 impl Replies {
     pub(super) fn new(service: Service, requests: Requests, charge: Option<Charge>) -> Self {
         let state = State::Making(Box::pin(answer_next(service.clone(), requests)));
-        Self { service, state, _charge: charge }
+        let deadline = Deadline::new(service.deadline);
+        Self { service, state, deadline, _charge: charge }
     }
 }
 
@@ -47,18 +50,25 @@ impl Stream for Replies {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             match mem::replace(&mut self.state, State::Ended) {
-                State::Making(mut call) => match call.as_mut().poll(context) {
-                    Poll::Pending => {
-                        self.state = State::Making(call);
-                        return Poll::Pending;
+                State::Making(mut call) => {
+                    let polled = call.as_mut().poll(context);
+                    // Afterwards, because the call may block the thread beyond the deadline.
+                    if let Err(status) = self.deadline.check(context) {
+                        return Poll::Ready(Some(Err(status)));
                     }
-                    Poll::Ready(Ok(Some((answer, requests)))) => {
-                        let Answer { reply, elements, charge } = answer;
-                        self.state = State::Replying(Some(reply), elements, charge, requests);
+                    match polled {
+                        Poll::Pending => {
+                            self.state = State::Making(call);
+                            return Poll::Pending;
+                        }
+                        Poll::Ready(Ok(Some((answer, requests)))) => {
+                            let Answer { reply, elements, charge } = answer;
+                            self.state = State::Replying(Some(reply), elements, charge, requests);
+                        }
+                        Poll::Ready(Ok(None)) => return Poll::Ready(None),
+                        Poll::Ready(Err(status)) => return Poll::Ready(Some(Err(status))),
                     }
-                    Poll::Ready(Ok(None)) => return Poll::Ready(None),
-                    Poll::Ready(Err(status)) => return Poll::Ready(Some(Err(status))),
-                },
+                }
                 State::Replying(reply, mut elements, charge, requests) => {
                     let data = elements.next_chunk();
                     if reply.is_some() || !data.is_empty() {

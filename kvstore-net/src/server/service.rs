@@ -19,6 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::access::Access;
 use super::commands::Commands;
+use super::deadline;
 use super::group::Group;
 use super::holder::Holder;
 use super::member_stream::MemberStream;
@@ -79,6 +80,8 @@ pub(crate) struct Service {
     pub(crate) health: Health,
     /// What a caller may do: in a stream of calls, the caller of the stream.
     pub(crate) access: Access,
+    /// When the caller of a stream gives up.
+    pub(super) deadline: Option<Instant>,
 }
 
 impl Service {
@@ -105,6 +108,7 @@ impl Service {
             metrics: Metrics::new(),
             health: Health::new(),
             access,
+            deadline: None,
         }
     }
 
@@ -167,6 +171,7 @@ impl tonic::codegen::Service<http::Request<Body>> for Methods {
         }
         let mut service = self.service.clone();
         service.access = service.access.of(request.extensions());
+        service.deadline = deadline::end_of(request.headers());
         let charge = match service.access.charge(STREAM) {
             Ok(charge) => charge,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
