@@ -185,6 +185,12 @@ impl Account {
         self.num_bytes.load(Ordering::Relaxed)
     }
 
+    /// Returns the members that count at the moment.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn num_members(&self) -> usize {
+        self.num_members.load(Ordering::Relaxed)
+    }
+
     /// Counts a request that waits for its task until the returned value is dropped.
     pub(crate) fn count_waiting(self: &Arc<Self>) -> WaitingCount {
         self.num_waiting.fetch_add(1, Ordering::Relaxed);
@@ -302,6 +308,23 @@ mod tests {
         let _of_network = [connect("2001:db8::1").unwrap(), connect("2001:db8::2").unwrap()];
         assert!(connect("2001:db8::3").is_none());
         assert!(connect("2001:db8:0:1::3").is_some());
+    }
+
+    #[test]
+    fn a_peer_has_a_limited_number_of_members() {
+        let accounts = accounts();
+        let connections =
+            [1, 2].map(|host| accounts.connect(IpAddr::from([10, 0, 0, host])).unwrap());
+        let [full, other] = connections.each_ref().map(ConnectionCount::account);
+        let mut members: Vec<_> = (0..512).map(|_| full.count_member().unwrap()).collect();
+        let status = full.count_member().unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "peer 10.0.0.1 has 512 members, the most");
+        assert_eq!(full.num_members(), 512);
+        drop(other.count_member().unwrap());
+        drop(members.pop());
+        members.push(full.count_member().unwrap());
+        full.count_member().unwrap_err();
     }
 
     #[test]

@@ -313,3 +313,50 @@ impl Service {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use kvstore_core::{Backends, LocalStore};
+    use tonic::Code;
+
+    use super::*;
+    use crate::server::checkpoints::Checkpoints;
+    use crate::server::contents::Contents;
+
+    fn join(name: usize) -> proto::JoinRequest {
+        proto::JoinRequest {
+            version: VERSION,
+            name: name.to_string(),
+            process: 1 + name as u64,
+            num_servers: 1,
+            ..Default::default()
+        }
+    }
+
+    /// Each machine may have 512 members, so several of them.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_has_a_limited_number_of_members() {
+        let backends = Backends::new(Vec::new());
+        let store = Arc::new(LocalStore::new("local", backends.clone()).unwrap());
+        let lease = Duration::from_secs(10);
+        let group = Arc::new(Group::new(lease, 0));
+        let contents = Contents::new(store, backends, 1);
+        let holder = Holder::new(contents, Checkpoints::new(None), Arc::clone(&group), 0);
+        let (_end, ending) = watch::channel(false);
+        let access = Access::unknown(false);
+        let service = Service::new(&group, &Arc::new(holder), (1, lease), &ending, access.clone());
+        let mut last = None;
+        for name in 0..4096 {
+            last = Some(service.admit(&access, &join(name)).await.unwrap().0);
+        }
+        let status = service.admit(&access, &join(5000)).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "the server has 4096 members, and room for no more");
+        // A dead member leaves room for another one.
+        group.lose("4095", last.unwrap().connection);
+        service.admit(&access, &join(5000)).await.unwrap();
+        let status = service.admit(&access, &join(4095)).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+    }
+}

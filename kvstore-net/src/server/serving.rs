@@ -270,10 +270,12 @@ mod tests {
     use std::net::IpAddr;
 
     use kvstore_core::Backends;
+    use tokio::io::AsyncWriteExt as _;
     use tokio::time::{Instant, timeout};
 
     use super::*;
     use crate::accounts::{Accounts, Limits};
+    use crate::certificates::Certificates;
 
     #[tokio::test(start_paused = true)]
     async fn only_a_peer_without_a_request_is_too_late() {
@@ -284,5 +286,31 @@ mod tests {
         assert_eq!(start.elapsed().as_secs(), FIRST_REQUEST.as_secs());
         peer.count_request();
         timeout(3 * FIRST_REQUEST, without_request(&peer)).await.unwrap_err();
+    }
+
+    /// Also if the peer sends a byte from time to time.
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_takes_too_long_is_rejected() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/certificates/server");
+        let config = Certificates::read(folder).unwrap().of_server().unwrap();
+        let acceptor = Acceptor::new(config);
+        for sends in [false, true] {
+            let (stream, mut peer) = tokio::io::duplex(1024);
+            let start = Instant::now();
+            let sending = async {
+                // The start of a message of 65,000 bytes.
+                peer.write_all(b"\x16\x03\x01\x02\x00\x01\x00\xFD\xE8").await.unwrap();
+                loop {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    peer.write_all(&[0]).await.unwrap();
+                }
+            };
+            let accepted = tokio::select! {
+                accepted = acceptor.accept(stream) => accepted,
+                () = sending, if sends => unreachable!("it sends until the server has decided"),
+            };
+            assert!(accepted.is_none());
+            assert_eq!(start.elapsed().as_secs(), HANDSHAKE.as_secs());
+        }
     }
 }
