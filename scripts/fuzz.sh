@@ -1,7 +1,7 @@
 #!/bin/sh
 # fuzz.sh [SECONDS] [TARGET..]   fuzzes the readers of array files and checkpoints and the protocol
 #                                of servers, each target for SECONDS, starting with the recorded
-#                                files and with streams of all calls. Writes failing inputs to
+#                                files and with valid requests. Writes failing inputs to
 #                                fuzz/artifacts, and ends with an error if there are any.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
-//! The checks of the fuzz target `protocol`, which feeds arbitrary bytes to the call stream of a
-//! server, and the streams with which it starts.
+//! The checks of the fuzz target `protocol`, which feeds arbitrary bytes to the methods `Join` and
+//! `Call` of a server, and the streams with which it starts.
 
 #![allow(missing_docs, reason = "only for the fuzz target")]
 #![allow(
@@ -18,17 +18,21 @@ use http_body_util::{BodyExt, Full};
 use kvstore_core::{
     Backends, Compression, CpuBackend, Device, Key, KvStore, LocalStore, Optimizer, Tensor,
 };
+use prost::Message as _;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
+use tonic::codegen::http::header::CONTENT_TYPE;
 use tonic::codegen::{Service as _, http};
+use tonic::metadata::GRPC_CONTENT_TYPE;
 
 use crate::accounts::{Accounts, Limits};
 use crate::proto::request::Verb;
-use crate::proto::{self, change_settings};
+use crate::proto::{self, change_settings, member_message};
 use crate::rules::Role;
+use crate::server::VERSION;
 use crate::server::access::Access;
 use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
@@ -37,9 +41,18 @@ use crate::server::holder::Holder;
 use crate::server::service::{Methods, Service};
 use crate::wire::{CALL, Incoming, Outgoing, compression_of, spec_of};
 
-/// The member that makes the calls, and its incarnation.
+/// The member that makes the calls, its incarnation and the number of its process.
 const NAME: &str = "a";
 const INCARNATION: u64 = 1;
+const PROCESS: u64 = 7;
+
+/// The first byte of a request for `Join`. Requests for `Call` begin with another one.
+const JOINS: u8 = 1;
+
+/// The place of a server in a list of one.
+const ALONE: (u32, u32) = (0, 1);
+
+const JOIN: &str = "/kvstore.v1.Store/Join";
 
 /// What the calls may hold, and the memory of the server.
 const MOST_BYTES: usize = 1 << 20;
@@ -78,7 +91,7 @@ impl TestServer {
         let limits = Limits { bytes: Some(MOST_BYTES), ..Limits::default() };
         let accounts = Accounts::new(&limits, &backends);
         let access = Access::unknown(false);
-        let process = (7, &access.identity);
+        let process = (PROCESS, &access.identity);
         let joined = group.join(NAME, process, Role::Worker, Instant::now() + LEASE);
         let joined = runtime.block_on(joined);
         let service = Service::new(&group, &Arc::new(holder), (1, LEASE), &ending, access);
@@ -90,34 +103,82 @@ impl TestServer {
 
     /// Sends the bytes as the calls of a stream. Returns the replies until the first error.
     fn send(&mut self, bytes: &[u8]) -> Vec<proto::Reply> {
-        let connection = self.accounts.connect(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let connection = connection.expect("the first connection");
-        let body = Full::new(Bytes::copy_from_slice(bytes)).map_err(|_| Status::internal(""));
-        let mut request = http::Request::new(Body::new(body));
-        *request.uri_mut() = http::Uri::from_static(CALL);
-        let account = Some(Arc::clone(connection.account()));
-        request.extensions_mut().insert(Access { account, ..Access::unknown(false) });
-        let methods = &mut self.methods;
-        let replies = self.runtime.block_on(async {
-            let response = methods.call(request).await.expect("it never fails");
-            let mut incoming = Incoming::<proto::ReplyFrame>::replies(response.into_body());
+        self.request(CALL, bytes, |body| async {
+            let mut incoming = Incoming::<proto::ReplyFrame>::replies(body);
             let mut replies = Vec::new();
             while let Ok(Some(frame)) = incoming.message().await {
                 replies.extend(frame.reply);
             }
             replies
+        })
+    }
+
+    /// Sends the bytes as the messages of a member. Returns the bytes of the answers.
+    fn join(&mut self, bytes: &[u8]) -> Bytes {
+        self.request(JOIN, bytes, |body| async {
+            body.collect().await.map_or_else(|_| Bytes::new(), |body| body.to_bytes())
+        })
+    }
+
+    /// Sends a request, and returns what `read` returns for the body of the reply.
+    fn request<R, F: Future<Output = R>>(
+        &mut self,
+        path: &'static str,
+        bytes: &[u8],
+        read: impl FnOnce(Body) -> F,
+    ) -> R {
+        let connection = self.accounts.connect(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let connection = connection.expect("the first connection");
+        let body = Full::new(Bytes::copy_from_slice(bytes)).map_err(|_| Status::internal(""));
+        let mut request = http::Request::new(Body::new(body));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = http::Uri::from_static(path);
+        request.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+        let account = Some(Arc::clone(connection.account()));
+        request.extensions_mut().insert(Access { account, ..Access::unknown(false) });
+        let methods = &mut self.methods;
+        let result = self.runtime.block_on(async {
+            let response = methods.call(request).await.expect("it never fails");
+            read(response.into_body()).await
         });
         assert_eq!(connection.account().num_bytes(), 0, "what calls hold is counted after them");
-        replies
+        assert_eq!(connection.account().num_members(), 0, "a member counts after its stream");
+        result
     }
+}
+
+/// Checks the bytes of a request: the first one selects the method, the others are its messages.
+///
+/// # Panics
+/// - If a check fails.
+pub fn requests(bytes: &[u8]) {
+    match bytes.split_first() {
+        Some((&JOINS, messages)) => joins(messages),
+        Some((_, messages)) => calls(messages),
+        None => {}
+    }
+}
+
+/// Checks these bytes as the messages of a member. Whatever they are, nothing panics, the server
+/// keeps at most one more member, and a later member can join and make a call.
+fn joins(bytes: &[u8]) {
+    let mut server = TestServer::start();
+    let group = Arc::clone(&server.methods.service().group);
+    server.join(bytes);
+    // Its stream has ended, so it is not live. The first member is, unless it has left.
+    let live = group.members().0.members;
+    assert!(live.iter().all(|member| member.name == NAME) && live.len() <= 1, "{live:?}");
+    assert!(group.remembered().len() <= 2, "{:?}", group.remembered());
+    // The member may have decided the place of the server.
+    let place = *server.methods.service().place.lock().expect("no panic");
+    let place = place.unwrap_or(ALONE);
+    let answer = server.join(&joining(&[join("later", 1, place)]));
+    assert!(!answer.is_empty(), "a later member cannot join");
 }
 
 /// Checks these bytes as the calls of a member. Whatever they are, no call panics, memory stays
 /// within its limit, and a later call has a reply.
-///
-/// # Panics
-/// - If a check fails.
-pub fn calls(bytes: &[u8]) {
+fn calls(bytes: &[u8]) {
     let mut server = TestServer::start();
     for reply in server.send(bytes) {
         if let Some(failure) = reply.failure {
@@ -161,8 +222,63 @@ fn encoded(frames: &[proto::RequestFrame]) -> Vec<u8> {
     BytesMut::from(body).to_vec()
 }
 
+fn join(name: &str, process: u64, (server, num_servers): (u32, u32)) -> member_message::Content {
+    member_message::Content::Join(proto::JoinRequest {
+        version: VERSION,
+        name: name.to_owned(),
+        process,
+        server,
+        num_servers,
+        ..Default::default()
+    })
+}
+
+/// Returns the bytes of the messages of a member.
+fn joining(contents: &[member_message::Content]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for content in contents {
+        let message = proto::MemberMessage { content: Some(content.clone()) }.encode_to_vec();
+        bytes.push(0);
+        bytes.extend(u32::try_from(message.len()).expect("a short message").to_be_bytes());
+        bytes.extend(message);
+    }
+    bytes
+}
+
+/// Returns valid streams of members: new ones, the process of [`NAME`] and another one, a reader,
+/// another place of the server, and another version.
+fn streams_of_members() -> Vec<Vec<u8>> {
+    use member_message::Content::{Join, Leave, Renewal};
+    let changed = |change: fn(&mut proto::JoinRequest)| {
+        let Join(mut request) = join("b", 2, ALONE) else { unreachable!("`join` returns this") };
+        change(&mut request);
+        Join(request)
+    };
+    let (renewal, leave) = (Renewal(proto::Renewal {}), Leave(proto::Leave {}));
+    let all = [
+        vec![join("b", 2, ALONE), renewal.clone(), renewal.clone(), leave.clone()],
+        vec![join(NAME, PROCESS, ALONE), renewal.clone()],
+        vec![join(NAME, PROCESS, ALONE), leave.clone()],
+        vec![join(NAME, 9, ALONE), renewal.clone()],
+        vec![changed(|request| request.is_reader = true), renewal.clone(), leave.clone()],
+        vec![changed(|request| (request.server, request.num_servers) = (1, 2))],
+        vec![changed(|request| (request.server, request.num_servers) = (3, 2))],
+        vec![changed(|request| request.version = 2)],
+        vec![changed(|request| request.name = "n".repeat(300))],
+        vec![renewal, leave],
+    ];
+    all.iter().map(|contents| joining(contents)).collect()
+}
+
+/// Returns valid requests, as [`requests`] checks them.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let marked = |first: u8, bytes: Vec<u8>| [&[first], &*bytes].concat();
+    let calls = streams().into_iter().map(|bytes| marked(0, bytes));
+    calls.chain(streams_of_members().into_iter().map(|bytes| marked(JOINS, bytes))).collect()
+}
+
 /// Returns valid streams of calls.
-pub fn streams() -> Vec<Vec<u8>> {
+fn streams() -> Vec<Vec<u8>> {
     let f32s = |shape: &[usize]| {
         Some(spec_of(&kvstore_core::TensorSpec::new(shape.to_vec(), kvstore_core::DType::F32)))
     };
@@ -282,14 +398,28 @@ mod tests {
     }
 
     #[test]
+    fn valid_members_join() {
+        for (index, stream) in streams_of_members().iter().enumerate() {
+            let answer = TestServer::start().join(stream);
+            // The fourth one takes a live name, the last four are not valid.
+            assert_eq!(answer.is_empty(), index == 3 || index >= 6, "stream {index}");
+        }
+    }
+
+    #[test]
     fn mutated_streams_never_panic() {
         let _loading = loads_the_machine();
-        let streams = streams();
-        for stream in &streams {
-            calls(stream);
+        let seeds = seeds();
+        for seed in &seeds {
+            requests(seed);
         }
         for seed in 0..3000 {
-            calls(&changed(&streams, seed));
+            requests(&changed(&seeds, seed));
+        }
+        // Again, because most others are streams of calls.
+        let members = streams_of_members();
+        for seed in 0..3000 {
+            joins(&changed(&members, seed));
         }
     }
 }
