@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 use kvstore::Error;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
 };
 use time::{Duration, OffsetDateTime};
+use x509_parser::pem::parse_x509_pem;
 
 use crate::get;
 use crate::serve::report;
@@ -21,16 +23,16 @@ const ROLES: [&str; 4] = ["server", "worker", "reader", "admin"];
 /// How long a new authority is valid. Later, its certificates are not valid either.
 const AUTHORITY_DAYS: i64 = 3650;
 
+/// The most letters of a name of DNS.
+const MOST_NAME: usize = 253;
+
 /// How long before now certificates become valid, because clocks differ.
 const EARLIER: Duration = Duration::hours(1);
 
 /// Makes an authority, unless there is one, and a certificate for each role.
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
     let days = days(arguments)?;
-    let hosts: Vec<String> = list(get(arguments, "hosts"));
-    if hosts.is_empty() {
-        return Err(Error::invalid("--hosts: expected names and addresses, found none"));
-    }
+    let hosts = hosts(get(arguments, "hosts"))?;
     let folder = PathBuf::from(get(arguments, "folder"));
     if folder.as_os_str().is_empty() {
         return Err(Error::invalid("--folder: expected a path, found an empty string"));
@@ -56,9 +58,10 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         issue_all(&authority, &authority.as_ref().pem(), (&folder, &hosts, days))?;
     } else {
         let pem = read(&certificate)?;
-        let key_pair = KeyPair::from_pem(&read(&key)?).map_err(|error| not_valid(&key, &error))?;
+        let key_pair = KeyPair::from_pem(&read(&key)?).map_err(|error| not_valid(&key, error))?;
+        check_authority((&certificate, &pem), (&key, &key_pair))?;
         let issuer = Issuer::from_ca_cert_pem(&pem, key_pair);
-        let issuer = issuer.map_err(|error| not_valid(&certificate, &error))?;
+        let issuer = issuer.map_err(|error| not_valid(&certificate, error))?;
         issue_all(&issuer, &pem, (&folder, &hosts, days))?;
     }
     let authority = if is_new { "a new authority" } else { "the existing authority" };
@@ -79,8 +82,71 @@ fn days(arguments: &ArgMatches) -> Result<i64, Error> {
     })
 }
 
-fn list(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|host| !host.is_empty()).map(str::to_owned).collect()
+/// Returns the names and addresses in a list. Clients would not accept a certificate for others.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if an entry is neither a name of DNS nor an address.
+fn hosts(text: &str) -> Result<Vec<String>, Error> {
+    let hosts = || text.split(',').map(str::trim);
+    if hosts().all(str::is_empty) {
+        return Err(Error::invalid("--hosts: expected names and addresses, found none"));
+    }
+    for host in hosts() {
+        if let Some(fault) = fault_of(host) {
+            // The start of a long one identifies it.
+            return Err(Error::invalid(format!("--hosts: `{host:.80}`: {fault}")));
+        }
+    }
+    Ok(hosts().map(str::to_owned).collect())
+}
+
+/// Returns what is wrong with the name or address of a host.
+fn fault_of(host: &str) -> Option<&'static str> {
+    // A wildcard is the first label of a name.
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    let is_letter = |letter: u8| letter.is_ascii_alphanumeric() || b"-_".contains(&letter);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(is_letter)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_number = |label: &str| label.bytes().all(|letter| letter.is_ascii_digit());
+    if host.parse::<IpAddr>().is_ok() {
+        None
+    } else if host.is_empty() {
+        Some("expected a name or an address between the commas")
+    } else if !host.is_ascii() {
+        Some("expected the ASCII form of the name (xn--..)")
+    } else if host.contains([':', '[', ']', '/', '%']) {
+        Some("expected an address without port, brackets, zone and network")
+    } else if host.len() > MOST_NAME {
+        Some("expected a name of at most 253 letters")
+    } else if !name.split('.').all(is_label) {
+        Some("expected a name like `server-1.example.org` or `*.example.org`, or an address")
+    } else if name.rsplit('.').next().is_some_and(is_number) {
+        Some("expected an address of four numbers below 256, or a name that ends in letters")
+    } else {
+        None
+    }
+}
+
+/// Checks that an authority can sign with this key: otherwise, all connections would fail.
+fn check_authority(
+    (certificate, pem): (&Path, &str),
+    (key, key_pair): (&Path, &KeyPair),
+) -> Result<(), Error> {
+    let (_, found) = parse_x509_pem(pem.as_bytes())
+        .map_err(|_| not_valid(certificate, "expected a certificate in the format PEM"))?;
+    let found = found.parse_x509().map_err(|error| not_valid(certificate, error))?;
+    if !found.is_ca() {
+        return Err(not_valid(certificate, "this certificate is not that of an authority"));
+    }
+    if found.public_key().raw != key_pair.subject_public_key_info() {
+        let text = format!("this is not the private key of `{}`", certificate.display());
+        return Err(not_valid(key, text));
+    }
+    Ok(())
 }
 
 /// Returns a new authority.
@@ -175,8 +241,8 @@ fn io(operation: &str, path: &Path, source: std::io::Error) -> Error {
     Error::Io { path: path.to_owned(), operation: operation.to_owned(), source }
 }
 
-fn not_valid(file: &Path, error: &rcgen::Error) -> Error {
-    Error::Corrupt { subject: format!("`{}`", file.display()), reason: error.to_string() }
+fn not_valid(file: &Path, error: impl std::fmt::Display) -> Error {
+    Error::invalid(format!("--folder: `{}`: {error}", file.display()))
 }
 
 fn failed(error: &rcgen::Error) -> Error {
