@@ -234,7 +234,9 @@ fn connections_above_the_limit_are_closed() {
     // Both ends are in this process.
     let files = rlimit::increase_nofile_limit(u64::MAX).unwrap();
     let count = if files > 11_000 { 10_000 } else { files / 2 };
-    println!("{count} connections, with {files} open files");
+    if count < 10_000 {
+        println!("skipped: 10000 connections: {files} open files allow {count}");
+    }
     let mut open = Vec::new();
     for number in 0..count {
         open.push(attacker::connect(server.address()));
