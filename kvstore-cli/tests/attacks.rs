@@ -1,5 +1,5 @@
-//! Peers that fill the memory of a server with frames of HTTP/2. Here, because the memory of a
-//! process is measured.
+//! Peers that fill the memory of a server with frames of HTTP/2, or with parts of handshakes and of
+//! requests. Here, because the memory of a process is measured.
 
 #![allow(
     clippy::disallowed_macros,
@@ -14,10 +14,11 @@ mod process;
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvstore::{NetStoreOptions, ServerStatus};
+use kvstore::{Certificates, NetStoreOptions, ServerStatus};
 use socket2::{Domain, Socket, Type};
 
 use self::process::{LONG, Process};
@@ -99,13 +100,38 @@ fn attack(address: SocketAddr, attack: Attack, reads: bool, end: Instant) {
 
 /// Connects to the server. If `reads` is false, the system receives only a few kilobytes.
 fn connect(address: SocketAddr, reads: bool) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from((ATTACKERS, 0)).into())?;
+    let socket = socket_at(ATTACKERS)?;
     if !reads {
         socket.set_recv_buffer_size(4096)?;
     }
     socket.connect(&address.into())?;
     Ok(socket.into())
+}
+
+/// Returns a socket with an address of this machine.
+fn socket_at(from: [u8; 4]) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((from, 0)).into())?;
+    Ok(socket)
+}
+
+/// Opens connections from several addresses, and sends the bytes on each, until the server has read
+/// what it reads. Returns the connections.
+fn open_all(address: &str, hosts: Range<u8>, of_each: usize, bytes: &[u8]) -> Vec<TcpStream> {
+    let address: SocketAddr = address.parse().unwrap();
+    let mut open = Vec::new();
+    for host in hosts {
+        for _ in 0..of_each {
+            let socket = socket_at([127, 0, 0, host]).unwrap();
+            socket.connect(&address.into()).unwrap();
+            let mut stream = TcpStream::from(socket);
+            stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+            // The server may close the connection, or read only a part.
+            let _ = stream.write_all(bytes);
+            open.push(stream);
+        }
+    }
+    open
 }
 
 fn attack_once(mut stream: TcpStream, attack: Attack, reads: bool, end: Instant) {
@@ -171,4 +197,48 @@ fn frames_do_not_fill_the_memory() {
             assert!(more < MOST_KILOBYTES, "{name}, replies read: {reads}: {more} kB");
         }
     }
+}
+
+fn certificates(role: &str) -> String {
+    format!("{}/../tests/certificates/{role}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn handshakes_without_an_end_do_not_fill_the_memory() {
+    let folder = certificates("server");
+    let (server, address) =
+        Process::serve(&["--address", "127.0.0.1:0", "--certificates", &folder]);
+    let before = kilobytes(&server);
+    // Records of a message that has 65,000 bytes, of which the last ones are missing.
+    let mut bytes = Vec::new();
+    for start in [&b"\x01\x00\xFD\xE8\x03\x03"[..], b"", b"", b""] {
+        let mut record = start.to_vec();
+        record.resize(16_000, 0);
+        bytes.extend(b"\x16\x03\x01");
+        bytes.extend(u16::try_from(record.len()).unwrap().to_be_bytes());
+        bytes.extend(record);
+    }
+    let open = open_all(&address, 2..5, 300, &bytes);
+    let more = kilobytes(&server).saturating_sub(before);
+    println!("{} handshakes: {more} kB", open.len());
+    assert!(more < MOST_KILOBYTES, "{more} kB");
+    let reader = Certificates::read(certificates("reader")).unwrap();
+    let options = NetStoreOptions::new(&address).timeout(LONG).certificates(reader);
+    ServerStatus::of(&options).expect("the server serves others");
+}
+
+#[test]
+fn requests_of_http_without_an_end_do_not_fill_the_memory() {
+    let (mut server, address) =
+        Process::serve(&["--address", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    let metrics = server.rest_of_line("metrics on ");
+    let before = kilobytes(&server);
+    let mut bytes = Vec::from(b"GET /metrics HTTP/1.1\r\nname: ");
+    bytes.resize(4 << 20, b'a');
+    // From more addresses than have room together.
+    let open = open_all(&metrics, 2..22, 16, &bytes);
+    let more = kilobytes(&server).saturating_sub(before);
+    println!("{} requests: {more} kB", open.len());
+    assert!(more < MOST_KILOBYTES, "{more} kB");
+    ServerStatus::of(&NetStoreOptions::new(&address).timeout(LONG)).expect("it serves members");
 }

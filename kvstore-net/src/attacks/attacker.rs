@@ -30,8 +30,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection from the address of the attackers.
 pub(super) fn connect(to: SocketAddr) -> TcpStream {
+    connect_from(FROM, to)
+}
+
+/// Opens a connection from an address of this machine.
+pub(super) fn connect_from(from: IpAddr, to: SocketAddr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::new(FROM, 0).into()).unwrap();
+    socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
     socket.connect(&to.into()).unwrap();
     socket.set_nonblocking(true).unwrap();
     socket.into()

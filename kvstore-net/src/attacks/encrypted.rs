@@ -69,3 +69,111 @@ fn a_dead_name_may_be_taken_with_another_certificate() {
     let code = member.status(push(vec![value_of("w", [1])]), &[1; 4]);
     assert_eq!(code, Code::FailedPrecondition);
 }
+
+/// Checks that a member with a certificate can use the server.
+#[track_caller]
+fn serves_encrypted(server: &Server, certificates: &Certificates) {
+    let options = NetStoreOptions::new(server.address().to_string()).timeout(LONG);
+    let host = Backends::new(vec![CpuBackend::new()]);
+    let store = NetStore::connect(&host, &options.certificates(certificates.clone())).unwrap();
+    let name = [key("served")];
+    let on_existing = OnExisting::Keep;
+    store.init_with(&name, &[ones(&host, 4)], on_existing).unwrap();
+    assert_eq!(store.pull(&name, 0).unwrap()[0].to_vec::<f32>().unwrap(), [1.0; 4]);
+}
+
+/// The start of a handshake: a message of 65,000 bytes, of which a few arrive.
+const PART_OF_A_HANDSHAKE: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\xFD\xE8\x03\x03";
+
+#[test]
+fn invalid_bytes_instead_of_a_handshake_are_rejected() {
+    let _loading = loads_the_machine();
+    let (authority, backends) = (Authority::new(), backends());
+    let server = protected(&authority, &backends);
+    let certificates = authority.issue("worker");
+    let mut random = Random::new();
+    for round in 0..200 {
+        let mut bytes = match round % 4 {
+            0 => Vec::new(),
+            1 => PART_OF_A_HANDSHAKE.to_vec(),
+            // An alert, data without a handshake, and plain HTTP/2.
+            2 => b"\x15\x03\x03\x00\x02\x02\x28\x17\x03\x03\xFF\xFF".to_vec(),
+            _ => b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec(),
+        };
+        // More than any message of a handshake may have.
+        let len = if round % 20 == 1 { 1 << 17 } else { 8 + round * 8 };
+        bytes.extend(random.bytes(len));
+        let mut stream = attacker::connect(server.address());
+        let _ = stream.write(&bytes);
+        // Fails if the server has closed it.
+        let _ = stream.shutdown(Shutdown::Write);
+        closes(&mut stream);
+    }
+    // Invalid frames of HTTP/2, from a peer with a certificate.
+    for round in 0..50 {
+        let stream = attacker::connect(server.address());
+        stream.set_nonblocking(false).unwrap();
+        let mut stream = authority.encrypted(stream, Some("worker"));
+        let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+        let _ = stream.write_all(&random.bytes(round * 64)).and_then(|()| stream.flush());
+    }
+    serves_encrypted(&server, &certificates);
+    // The value of the member.
+    assert!(live_bytes(&backends) < 4096, "{} bytes are in use", live_bytes(&backends));
+}
+
+#[test]
+fn handshakes_that_stop_do_not_keep_members_out() {
+    let _loading = loads_the_machine();
+    let (authority, backends) = (Authority::new(), backends());
+    let server = protected(&authority, &backends);
+    let certificates = authority.issue("worker");
+    serves_encrypted(&server, &certificates);
+    let mut open = Vec::new();
+    for number in 0..2000 {
+        let mut stream = attacker::connect(server.address());
+        let sent = if number % 2 == 0 { PART_OF_A_HANDSHAKE } else { &[] };
+        // The server may have closed the connection: it has too many.
+        let _ = stream.write(sent);
+        open.push(stream);
+        if number % 256 == 0 {
+            serves_encrypted(&server, &certificates);
+        }
+    }
+    serves_encrypted(&server, &certificates);
+    most_open(&mut open, 64);
+    // The value of the member.
+    assert!(live_bytes(&backends) < 4096, "{} bytes are in use", live_bytes(&backends));
+}
+
+#[test]
+fn peers_that_stop_after_the_handshake_do_not_keep_members_out() {
+    let _loading = loads_the_machine();
+    let (authority, backends) = (Authority::new(), backends());
+    let server = protected(&authority, &backends);
+    let certificates = authority.issue("worker");
+    let mut open = Vec::new();
+    // Others are closed before their handshake.
+    for _ in 0..64 {
+        let stream = attacker::connect(server.address());
+        stream.set_nonblocking(false).unwrap();
+        let mut stream = authority.encrypted(stream, Some("worker"));
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock).unwrap();
+        }
+        open.push(stream);
+    }
+    let mut further = attacker::connect(server.address());
+    closes(&mut further);
+    serves_encrypted(&server, &certificates);
+    drop(open);
+    // The attacker may connect again.
+    let start = Instant::now();
+    let joins = || {
+        let process = ("attacker", any_process());
+        Attacker::try_join_as(&server, process, Some(&certificates)).is_ok()
+    };
+    while !joins() {
+        assert!(start.elapsed() < LONG, "the connections stay counted");
+    }
+}

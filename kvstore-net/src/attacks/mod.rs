@@ -10,13 +10,14 @@ mod attacker;
 mod authority;
 mod deadlines;
 mod encrypted;
+mod http;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use kvstore_core::{
-    Backends, CpuBackend, Device, ErrorCode, Key, KvStore, LocalStore, Tensor, Value,
+    Backends, CpuBackend, Device, ErrorCode, Key, KvStore, LocalStore, OnExisting, Tensor, Value,
 };
 use tonic::Code;
 
@@ -92,12 +93,33 @@ fn pull(key: &str) -> Verb {
     Verb::Pull(Pull { keys: vec![key.to_owned()], ..Pull::default() })
 }
 
+/// Numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        Self(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            bytes.extend(self.0.to_le_bytes());
+        }
+        bytes.truncate(len);
+        bytes
+    }
+}
+
 #[test]
 fn invalid_bytes_are_rejected() {
     let _loading = loads_the_machine();
     let backends = backends();
     let server = server(&backends);
-    let mut random = 0x2545_F491_4F6C_DD1D_u64;
+    let mut random = Random::new();
     for round in 0..200_usize {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         let mut bytes = Vec::new();
@@ -105,12 +127,7 @@ fn invalid_bytes_are_rejected() {
             // The start of HTTP/2 with empty settings, so that the rest are frames.
             bytes.extend(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
         }
-        for _ in 0..round * 8 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            bytes.extend(random.to_le_bytes());
-        }
+        bytes.extend(random.bytes(round * 64));
         let _ = stream.write_all(&bytes);
         stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let _ = stream.read(&mut [0; 64]);
@@ -249,15 +266,27 @@ fn connections_above_the_limit_are_closed() {
     store.init(&[key("w")], &[ones(&backends, 4)]).unwrap();
     assert_eq!(store.pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap(), [1.0; 4]);
     serves(&server);
-    let start = Instant::now();
-    let mut num_open = usize::MAX;
-    while num_open > 64 && start.elapsed() < LONG {
-        num_open = open.iter_mut().filter_map(|stream| is_open(stream).then_some(())).count();
-    }
-    assert!(num_open <= 64, "{num_open} connections are open");
+    most_open(&mut open, 64);
     drop(open);
     // The attacker may connect again.
     Attacker::join(&server, "attacker");
+}
+
+/// Waits until at most this many connections are open.
+#[track_caller]
+fn most_open(streams: &mut [TcpStream], most: usize) {
+    let start = Instant::now();
+    let mut num_open = usize::MAX;
+    while num_open > most {
+        assert!(start.elapsed() < LONG, "{num_open} connections are open");
+        num_open = streams.iter_mut().filter_map(|stream| is_open(stream).then_some(())).count();
+    }
+}
+
+/// Waits until the server closes a connection.
+#[track_caller]
+fn closes(stream: &mut TcpStream) {
+    most_open(std::slice::from_mut(stream), 0);
 }
 
 /// Returns whether the other side has not closed a connection.
