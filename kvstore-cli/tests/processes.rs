@@ -23,7 +23,7 @@ use kvstore_core::{Device, ErrorCode, Key, KvStore, Optimizer, Tensor, WorkerGro
 
 use tempfile::TempDir;
 
-use self::process::{ADDRESSES, KVSTORE, LONG, Process, for_each_address, signal};
+use self::process::{KVSTORE, LONG, Process, for_each_address, signal};
 
 /// A server in another process.
 struct Served {
@@ -163,7 +163,7 @@ fn a_worker_may_start_before_its_server() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_server_has_a_unix_socket_for_the_first_address_only() {
-    let has_unix = ADDRESSES.iter().map(|address| {
+    let has_unix = process::ADDRESSES.iter().map(|address| {
         let served = Served::start(&["--address", address]);
         let sockets = fs::read_to_string("/proc/net/unix").unwrap();
         sockets.lines().any(|line| line.ends_with(&format!("@kvstore/{}", served.address)))
