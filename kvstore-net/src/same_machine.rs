@@ -189,6 +189,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
+    use kvstore_tests::skip::skip_or_fail;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixListener;
 
@@ -297,8 +298,7 @@ mod tests {
         let mut taken = match taken {
             Ok(taken) => taken,
             Err(error) => {
-                println!("skipped: no program of another user could be started: {error}");
-                return;
+                return skip_or_fail("a program of another user", &error.to_string());
             }
         };
         let mut ready = [0; 6];

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::skip::skip_or_fail;
+
 /// The name of the network interface at each end of the cable.
 pub const CABLE: &str = "cable";
 
@@ -25,16 +27,19 @@ pub struct Hosts {
 impl Hosts {
     /// Creates the hosts. Prints the reason and returns `None` if a tool is not installed or the
     /// permission is missing.
+    ///
+    /// # Panics
+    /// - The panics of [`skip_or_fail`].
     pub fn new() -> Option<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         if let Some(tool) = ["ip", "unshare", "hostname"].iter().find(|tool| !is_installed(tool)) {
-            println!("skipped: two hosts, for `{tool}` is not installed");
+            skip_or_fail("two hosts", &format!("`{tool}` is not installed"));
             return None;
         }
         let hosts = Self { names: ["a", "b"].map(|letter| format!("kv{}{number}{letter}", id())) };
         if let Err(reason) = hosts.connect() {
-            println!("skipped: two hosts: {reason}");
+            skip_or_fail("two hosts", &reason);
             return None;
         }
         Some(hosts)

@@ -14,6 +14,7 @@
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
 //! - [`reduced`] reduces the checks for Miri.
 //! - [`spread`] makes many workers look like one store.
+//! - [`skip`] ends a test for which the machine lacks something.
 //! - [`sources`] reads the files of the project itself.
 
 pub mod approximate;
@@ -39,6 +40,7 @@ pub mod reduced;
 pub mod replay;
 pub mod samples;
 pub mod schedule;
+pub mod skip;
 pub mod sources;
 pub mod spread;
 pub mod suite;

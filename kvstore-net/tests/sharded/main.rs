@@ -7,6 +7,7 @@
 )]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
+mod disk;
 mod init;
 #[path = "../network/mod.rs"]
 mod network;
@@ -14,7 +15,6 @@ mod updaters;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -539,46 +539,4 @@ fn checkpoints_on_servers_that_fail_keep_the_earlier_one() {
     assert_eq!(files(&saved), before);
     let snapshot = Snapshot::read(backends(), &saved).unwrap();
     assert!(snapshot.changed_keys(&store.snapshot().unwrap()).unwrap().is_empty());
-}
-
-/// A small file system, if the test may mount one.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let options = ["-t", "tmpfs", "-o", "size=64k", "none"];
-        let mounted = Command::new("mount").args(options).arg(folder.path()).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self(folder));
-        }
-        println!("skipped: a full disk: no permission to mount a file system");
-        None
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
-#[test]
-fn a_full_disk_keeps_the_earlier_checkpoint() {
-    let Some(disk) = SmallDisk::mount() else { return };
-    let servers = start_with(2, &ServerOptions::new("127.0.0.1:0").checkpoints(disk.0.path()));
-    let store = connect(&servers);
-    store.init(&[key("w")], &[value(&[1.0; 100])]).unwrap();
-    store.checkpoint_on_servers("model").unwrap();
-    store.init(&[key("x")], &[value(&vec![1.0; 30_000])]).unwrap();
-    let error = store.checkpoint_on_servers("model").unwrap_err();
-    let text = error.chain();
-    let names_server = |server: &Arc<Server>| text.contains(&server.address().to_string());
-    assert!(servers.iter().any(names_server) && text.contains("No space left"), "{text}");
-    let snapshot = Snapshot::read(backends(), disk.0.path().join("model")).unwrap();
-    assert_eq!(snapshot.keys().cloned().collect::<Vec<_>>(), [key("w")]);
-    // The store still works, and a smaller checkpoint succeeds.
-    assert_eq!(numbers(&store, "x"), vec![1.0; 30_000]);
-    store.remove(&[key("x")]).unwrap();
-    store.checkpoint_on_servers("model").unwrap();
 }
