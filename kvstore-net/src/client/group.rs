@@ -1,7 +1,7 @@
 //! The group of a [`NetStore`]: members, ranks and barriers, which the first server keeps.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use kvstore_core::{GroupMember, OnMembers, PartList, Result, WorkerGroup};
 
@@ -80,6 +80,7 @@ impl WorkerGroup for NetStore {
 
     fn checkpoint_on_servers(&self, name: &str) -> Result<()> {
         self.servers.reject_inside_updater("checkpoint_on_servers")?;
+        let _one_at_a_time = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         let reserved = Verb::Reserve(proto::Reserve { count: 1 });
         let number = self.read(reserved, "checkpoint")?.reply.first_layout;
         let call = |server: usize, parts: String| {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use kvstore_core::key::{check_lengths, describe_call};
@@ -50,6 +50,8 @@ pub struct NetStore {
     /// Registers this store, so that servers in this process pass on error objects.
     local_member: Option<LocalMember>,
     pub(super) waits_at_exit: AtomicBool,
+    /// Held during a checkpoint, because servers remove the parts of a member's earlier one.
+    pub(super) checkpoint: Mutex<()>,
 }
 
 impl NetStore {
@@ -96,6 +98,7 @@ impl NetStore {
             embedded: Vec::new(),
             local_member: None,
             waits_at_exit: AtomicBool::new(false),
+            checkpoint: Mutex::default(),
         }
     }
 

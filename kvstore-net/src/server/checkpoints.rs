@@ -1,6 +1,6 @@
 //! [`Checkpoints`]: the folder where a server writes its parts of checkpoints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
@@ -17,8 +17,8 @@ pub(crate) struct Checkpoints {
 /// What this run of the server has written to a folder.
 #[derive(Debug, Default)]
 struct Folder {
-    /// The numbers of the files.
-    written: BTreeSet<u64>,
+    /// The numbers of the files, with the incarnation of the member that has requested each.
+    written: BTreeMap<u64, u64>,
     /// The number of the newest checkpoint that is complete.
     published: u64,
 }
@@ -55,7 +55,10 @@ impl Checkpoints {
         self.folders().get(folder).map_or(0, |folder| folder.published)
     }
 
-    /// Writes the snapshot of this server. Does nothing if this or a later checkpoint is complete.
+    /// Writes the snapshot of this server for a member. Does nothing if this or a later checkpoint is
+    /// complete. Removes the part of an earlier checkpoint that will never be complete: each member
+    /// writes one at a time, and dead ones write none. Otherwise, attempts that fail because another
+    /// server has a full disk would also fill this one.
     ///
     /// # Errors
     /// - [`Error::Io`] if the file cannot be written, for example because the disk is full.
@@ -63,10 +66,22 @@ impl Checkpoints {
         &self,
         folder: &Path,
         (number, server): (u64, u32),
+        (member, is_live): (u64, impl Fn(u64) -> bool),
         snapshot: &Snapshot,
     ) -> Result<()> {
         if self.published(folder) >= number {
             return Ok(());
+        }
+        if let Some(known) = self.folders().get_mut(folder) {
+            let published = known.published;
+            known.written.retain(|earlier, by| {
+                let is_abandoned =
+                    (published + 1..number).contains(earlier) && (*by == member || !is_live(*by));
+                if is_abandoned {
+                    remove(&folder.join(file_name(*earlier, server)));
+                }
+                !is_abandoned
+            });
         }
         fs::create_dir_all(folder).map_err(|source| Error::Io {
             path: folder.to_owned(),
@@ -80,7 +95,7 @@ impl Checkpoints {
         if known.published > number {
             remove(&path);
         } else {
-            known.written.insert(number);
+            known.written.insert(number, member);
         }
         Ok(())
     }
@@ -103,7 +118,7 @@ impl Checkpoints {
         if known.published > number {
             return Ok(());
         }
-        if !known.written.contains(&number) {
+        if !known.written.contains_key(&number) {
             let text = format!("part {number} was not written by this run of the server");
             return Err(Error::Internal(text));
         }

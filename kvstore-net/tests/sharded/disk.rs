@@ -95,3 +95,30 @@ fn a_full_disk_keeps_the_earlier_checkpoint() {
         assert_eq!(files(&disk.0.path().join("model")).len(), num_servers + 1);
     }
 }
+
+/// Each server has its own disk, and only that of the second one is full.
+#[test]
+fn failed_checkpoints_do_not_fill_the_disks_of_other_servers() {
+    let Some(full) = SmallDisk::mount() else { return };
+    let (folder, with_room) = with_folder();
+    let options = ServerOptions::new("127.0.0.1:0").checkpoints(full.0.path());
+    let servers = [start_with(1, &with_room).remove(0), start_with(1, &options).remove(0)];
+    let store = connect(&servers);
+    store.init(&[key("w")], &[value(&vec![1.0; 1000])]).unwrap();
+    let filler = full.0.path().join("filler");
+    // Fails when the disk is full.
+    fs::write(&filler, vec![0; 1 << 20]).unwrap_err();
+    let saved = folder.path().join("model");
+    for _ in 0..5 {
+        disk_is_full(&store.checkpoint_on_servers("model").unwrap_err(), &servers);
+        assert_eq!(files(&saved).len(), 1, "{:?}", files(&saved));
+    }
+    // Nor those of a worker that has died meanwhile.
+    drop(store);
+    let store = connect(&servers);
+    disk_is_full(&store.checkpoint_on_servers("model").unwrap_err(), &servers);
+    assert_eq!(files(&saved).len(), 1, "{:?}", files(&saved));
+    fs::remove_file(&filler).unwrap();
+    store.checkpoint_on_servers("model").unwrap();
+    assert_eq!(files(&saved).len(), 2, "{:?}", files(&saved));
+}

@@ -118,7 +118,7 @@ impl Holder {
             return Ok(Answer::of(proto::Reply { first_layout, ..Default::default() }));
         }
         let verb = match verb {
-            Verb::Checkpoint(checkpoint) => return self.checkpoint(&checkpoint),
+            Verb::Checkpoint(checkpoint) => return self.checkpoint(incarnation, &checkpoint),
             Verb::TakeSnapshot(taken) => return self.take_snapshot(incarnation, &taken),
             Verb::ReadSnapshot(read) => {
                 #[cfg(test)]
@@ -372,7 +372,7 @@ impl Holder {
 
     /// Writes a part of a checkpoint, or the list of the parts. The answer of the former has the
     /// keys of the part.
-    fn checkpoint(&self, checkpoint: &proto::Checkpoint) -> Result<Answer> {
+    fn checkpoint(&self, incarnation: u64, checkpoint: &proto::Checkpoint) -> Result<Answer> {
         let folder = self.checkpoints.folder(&checkpoint.name)?;
         let part = (checkpoint.number, checkpoint.server);
         if !checkpoint.parts.is_empty() {
@@ -385,7 +385,8 @@ impl Holder {
         };
         let keys = snapshot.keys().map(|key| key.as_str().to_owned()).collect();
         // Pushes continue meanwhile.
-        self.checkpoints.write(&folder, part, &snapshot)?;
+        let member = (incarnation, |incarnation| self.group.is_live(incarnation));
+        self.checkpoints.write(&folder, part, member, &snapshot)?;
         Ok(Answer::of(proto::Reply { keys, values, ..Default::default() }))
     }
 
