@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use kvstore_tests::sources::{files, lines, lock_file, metadata, root};
-use modules::{Modules, folder};
+use modules::{Modules, folder, outer_paths};
 
 /// Words that the core must not contain, because it does not know kinds of devices or languages.
 const FORBIDDEN_IN_CORE: [&str; 10] =
@@ -203,6 +203,58 @@ fn core_has_no_features() {
         .find(|package| package["name"] == "kvstore-core")
         .expect("the core is there");
     assert_eq!(core["features"].as_object().map(serde_json::Map::len), Some(0));
+}
+
+/// The paths of other crates that the rules of a group may use. They have no I/O, threads, locks or
+/// clocks, so that tests can try every order of events.
+const IN_RULES: [&[&str]; 6] = [
+    &["kvstore_core"],
+    &["std", "collections"],
+    &["std", "hash"],
+    &["std", "mem"],
+    &["std", "ops"],
+    &["std", "time", "Duration"],
+];
+
+/// Macros that the rules may not use, because they have I/O.
+const NOT_IN_RULES: [&str; 6] =
+    ["print!", "println!", "eprint!", "eprintln!", "include_str!", "include_bytes!"];
+
+/// Returns the paths in the code of a rule that it may not use.
+fn impure(code: &str) -> Vec<String> {
+    let is_impure = |path: &Vec<String>| match &path[..] {
+        [name] if name.ends_with('!') => NOT_IN_RULES.contains(&name.as_str()),
+        path => !IN_RULES.iter().any(|allowed| {
+            path.len() >= allowed.len() && path.iter().zip(*allowed).all(|(a, b)| a == b)
+        }),
+    };
+    outer_paths(code).into_iter().filter(is_impure).map(|path| path.join("::")).collect()
+}
+
+#[test]
+fn the_rules_of_a_group_have_no_io_threads_or_clocks() {
+    for path in files("kvstore-net/src/rules", &["rs"]) {
+        let code = std::fs::read_to_string(&path).expect("the file can be read");
+        let found = impure(&code);
+        assert!(found.is_empty(), "{}: {found:?}", relative(&path));
+    }
+    for (line, name) in [
+        ("use tokio::sync::Notify;", "tokio::sync::Notify"),
+        ("use std::time::{Duration, Instant};", "std::time::Instant"),
+        ("fn f() { let _ = std::time::SystemTime::now(); }", "std::time::SystemTime::now"),
+        ("use std::{collections::HashMap, net as other};", "std::net"),
+        ("fn f() { std::thread::yield_now(); }", "std::thread::yield_now"),
+        ("use ::std::fs::File;", "std::fs::File"),
+        ("struct A { b: std::sync::Mutex<u8> }", "std::sync::Mutex"),
+        ("fn f() { assert!(std::env::args().len() > 1); }", "std::env::args"),
+        ("use std::time::*;", "std::time::*"),
+        ("use std as other;", "std"),
+        ("fn f() { println!(); }", "println!"),
+    ] {
+        assert_eq!(impure(line), [name], "{line}");
+    }
+    let allowed = "use std::time::Duration; fn f() -> crate::faults::Fault { Some(self::a()) }";
+    assert!(impure(allowed).is_empty());
 }
 
 #[test]

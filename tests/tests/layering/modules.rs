@@ -38,7 +38,7 @@ impl Modules {
             names.iter().map(|name| (module_of(name), name.clone())).collect();
         let mut modules = Self::default();
         for (path, name) in paths.iter().zip(&names) {
-            let mut reader = Reader { files: &files, module: module_of(name), found: Vec::new() };
+            let mut reader = Reader::new(&files, module_of(name));
             reader.visit_file(&parse(path));
             let imports = modules.imports.entry(name.clone()).or_default();
             for path in reader.found {
@@ -121,15 +121,60 @@ fn parse(path: &Path) -> File {
     parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The types with a name in small letters.
+const PRIMITIVES: [&str; 17] = [
+    "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64",
+    "i128", "isize", "f32", "f64",
+];
+
+/// Returns the paths in the code of a file that lead to other crates, and its macros without a
+/// path, for example `println!`.
+pub(crate) fn outer_paths(code: &str) -> Vec<Vec<String>> {
+    let files = BTreeMap::new();
+    let mut reader = Reader::new(&files, Vec::new());
+    reader.visit_file(&parse_file(code).expect("valid code"));
+    let Reader { used, named, bound, macros, .. } = reader;
+    let is_inner = |path: &[String]| {
+        let first = path[0].as_str();
+        ["crate", "self", "super"].contains(&first) || bound.contains(first)
+    };
+    let is_type = |path: &[String]| {
+        PRIMITIVES.contains(&path[0].as_str()) || path[0].starts_with(char::is_uppercase)
+    };
+    let used = used.into_iter().filter(|path| !is_inner(path));
+    let named =
+        named.into_iter().filter(|path| path.len() > 1 && !is_inner(path) && !is_type(path));
+    used.chain(named).chain(macros.into_iter().map(|name| vec![name + "!"])).collect()
+}
+
 /// Collects the paths of a file that lead to modules of the crate, relative to the crate's root.
 struct Reader<'a> {
     files: &'a BTreeMap<Vec<String>, String>,
     /// The module whose items are being read. An inline module has no file of its own.
     module: Vec<String>,
     found: Vec<Vec<String>>,
+    /// All paths of `use` items, and all other paths.
+    used: Vec<Vec<String>>,
+    named: Vec<Vec<String>>,
+    /// The names that `use` and `mod` items define.
+    bound: BTreeSet<String>,
+    /// The macros without a path.
+    macros: Vec<String>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(files: &'a BTreeMap<Vec<String>, String>, module: Vec<String>) -> Self {
+        Self {
+            files,
+            module,
+            found: Vec::new(),
+            used: Vec::new(),
+            named: Vec::new(),
+            bound: BTreeSet::new(),
+            macros: Vec::new(),
+        }
+    }
+
     fn add(&mut self, path: &[String]) {
         // A single segment is a name in scope, or the `crate` of `pub(crate)`.
         let [first, _, ..] = path else { return };
@@ -152,6 +197,18 @@ impl Reader<'_> {
         self.found.push(from);
     }
 
+    fn add_use(&mut self, path: &[String]) {
+        self.used.push(path.to_vec());
+        self.add(path);
+    }
+
+    fn add_named(&mut self, path: &[String]) {
+        if !path.is_empty() {
+            self.named.push(path.to_vec());
+        }
+        self.add(path);
+    }
+
     fn add_tree(&mut self, tree: &UseTree, path: &mut Vec<String>) {
         match tree {
             UseTree::Path(inner) => {
@@ -166,17 +223,22 @@ impl Reader<'_> {
             }
             UseTree::Name(name) => {
                 path.push(name.ident.to_string());
-                self.add(path);
+                // `use std::fmt::{self}` defines `fmt`.
+                let bound = path.iter().rev().find(|name| *name != "self");
+                // `use tokio;` defines nothing new.
+                self.bound.extend(bound.filter(|_| path.len() > 1).cloned());
+                self.add_use(path);
                 path.pop();
             }
             UseTree::Rename(rename) => {
+                self.bound.insert(rename.rename.to_string());
                 path.push(rename.ident.to_string());
-                self.add(path);
+                self.add_use(path);
                 path.pop();
             }
             UseTree::Glob(_) => {
                 path.push("*".to_owned());
-                self.add(path);
+                self.add_use(path);
                 path.pop();
             }
         }
@@ -195,7 +257,7 @@ impl Reader<'_> {
                 }
                 TokenTree::Ident(ident) => {
                     if colons != 2 {
-                        self.add(&path);
+                        self.add_named(&path);
                         path.clear();
                     }
                     path.push(ident.to_string());
@@ -203,7 +265,7 @@ impl Reader<'_> {
                 }
                 TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
                 other => {
-                    self.add(&path);
+                    self.add_named(&path);
                     path.clear();
                     colons = 0;
                     if let TokenTree::Group(group) = other {
@@ -212,29 +274,34 @@ impl Reader<'_> {
                 }
             }
         }
-        self.add(&path);
+        self.add_named(&path);
     }
 }
 
 impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_item_mod(&mut self, item: &'ast ItemMod) {
         self.module.push(item.ident.to_string());
+        self.bound.insert(item.ident.to_string());
         visit_item_mod(self, item);
         self.module.pop();
     }
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        // `::name` is another crate.
-        if item.leading_colon.is_none() {
-            self.add_tree(&item.tree, &mut Vec::new());
+        let num_found = self.found.len();
+        self.add_tree(&item.tree, &mut Vec::new());
+        if item.leading_colon.is_some() {
+            // `::name` is another crate.
+            self.found.truncate(num_found);
         }
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> =
             path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        if path.leading_colon.is_none() {
-            self.add(&segments);
+        let num_found = self.found.len();
+        self.add_named(&segments);
+        if path.leading_colon.is_some() {
+            self.found.truncate(num_found);
         }
         visit_path(self, path);
     }
@@ -243,6 +310,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
 
     fn visit_macro(&mut self, mac: &'ast Macro) {
+        self.macros.extend(mac.path.get_ident().map(ToString::to_string));
         self.visit_path(&mac.path);
         self.add_tokens(mac.tokens.clone());
     }
