@@ -1,7 +1,14 @@
 //! Members and servers with different versions of the protocol.
 
-use kvstore_core::{Backends, CpuBackend, ErrorCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use kvstore_core::{Backends, CpuBackend, ErrorCode, KvStore};
+use prost::Message;
 use tokio_stream::Empty;
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::codegen::http::{self, Method, header};
+use tonic::transport::Endpoint;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -11,7 +18,8 @@ use crate::proto::store_client::StoreClient;
 use crate::proto::store_server::{Store, StoreServer};
 use crate::proto::{JoinRequest, MemberMessage, ServerMessage};
 use crate::runtime;
-use crate::server::{Server, ServerOptions};
+use crate::server::{Server, ServerOptions, UNKNOWN_VERB};
+use crate::wire::CALL;
 
 #[test]
 fn a_member_with_another_version_of_the_protocol_is_rejected() {
@@ -33,6 +41,55 @@ fn a_member_with_another_version_of_the_protocol_is_rejected() {
     let status = joined.unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
     assert_eq!(status.message(), "protocol version: expected 1, found 2");
+}
+
+/// A request of a later version.
+#[derive(Clone, PartialEq, Message)]
+struct LaterRequest {
+    #[prost(string, tag = "1")]
+    member: String,
+    #[prost(uint64, tag = "3")]
+    sequence: u64,
+    /// A verb that this version does not have.
+    #[prost(bytes = "vec", tag = "1000")]
+    verb: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LaterFrame {
+    #[prost(message, optional, tag = "1")]
+    request: Option<LaterRequest>,
+}
+
+#[test]
+fn a_verb_of_a_later_version_is_unimplemented() {
+    let backends = Backends::new(Vec::from([CpuBackend::new()]));
+    let server = Server::start(&backends, &ServerOptions::new("127.0.0.1:0")).unwrap();
+    let address = server.address().to_string();
+    // A member of this version, which the request of the later one must not disturb.
+    let store = NetStore::connect(&backends, &NetStoreOptions::new(&address)).unwrap();
+    let request = LaterRequest { member: "later".to_owned(), sequence: 1, verb: Vec::from([8; 9]) };
+    let frame = LaterFrame { request: Some(request) }.encode_to_vec();
+    // gRPC writes whether a message is compressed, and its length.
+    let len = u32::try_from(frame.len()).unwrap().to_be_bytes();
+    let message: Bytes = [0].into_iter().chain(len).chain(frame).collect();
+    let status = runtime::wait(&runtime::single().unwrap(), async move {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let mut channel = endpoint.connect().await.unwrap();
+        let request = http::Request::builder()
+            .method(Method::POST)
+            .uri(CALL)
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .header(header::TE, "trailers")
+            .body(Body::new(Full::new(message).map_err(|_| Status::internal(""))));
+        std::future::poll_fn(|context| channel.poll_ready(context)).await.unwrap();
+        let response = channel.call(request.unwrap()).await.unwrap();
+        let body = response.into_body().collect().await.unwrap();
+        Status::from_header_map(body.trailers().unwrap()).unwrap()
+    });
+    let status = status.unwrap();
+    assert_eq!((status.code(), status.message()), (Code::Unimplemented, UNKNOWN_VERB));
+    assert!(store.keys().unwrap().is_empty());
 }
 
 /// A server of a later version, which rejects all members.

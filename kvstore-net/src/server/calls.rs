@@ -32,6 +32,10 @@ const KEY_BYTES: usize = 256;
 /// The most bytes of the text of a failure, which the server keeps until its member has it.
 const MOST_TEXT_BYTES: usize = 4096;
 
+/// The error of a request whose verb was added to the protocol later.
+pub(crate) const UNKNOWN_VERB: &str =
+    "this server does not know the verb of the request: it needs a later version of kvstore";
+
 /// The longest time that a call waits, so that deadlines do not overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
@@ -44,7 +48,7 @@ impl Service {
         frames: &mut Incoming<proto::RequestFrame>,
     ) -> Result<Answer, Status> {
         let verb = request.verb.take();
-        let verb = verb.ok_or_else(|| Status::unimplemented("a verb of a later version"))?;
+        let verb = verb.ok_or_else(|| Status::unimplemented(UNKNOWN_VERB))?;
         let VerbKind { name, needs, .. } = verbs::kind(&verb);
         let mut measured = self.metrics.begin(name);
         let span = span_of(name, &request);

@@ -50,6 +50,8 @@ use crate::certificates::{Certificates, Security};
 use crate::runtime;
 use crate::wire::members_of;
 
+#[cfg(test)]
+pub(crate) use self::calls::UNKNOWN_VERB;
 pub(crate) use self::checkpoints::file_name;
 pub use self::commands::CommandHandler;
 pub(crate) use self::local_stores::store_in_this_process;
