@@ -15,7 +15,9 @@ use std::thread;
 use std::time::Duration;
 
 use kvstore::backends;
-use kvstore_core::{Compression, Device, ErrorCode, Key, KvStore, Tensor, Value, WorkerGroup};
+use kvstore_core::{
+    Compression, Device, ErrorCode, Key, KvStore, RowSparse, Tensor, Value, WorkerGroup,
+};
 use kvstore_net::{NetStore, NetStoreOptions, Server};
 
 use self::network::proxy::Proxy;
@@ -148,22 +150,88 @@ fn one() -> Tensor {
     Tensor::from_slice(backends(), Device::cpu(0), [1], &[1_f32]).unwrap()
 }
 
-#[test]
-fn a_compressed_push_sends_a_sixteenth() {
-    let servers = [server()];
-    let proxies = proxies_to(&servers);
-    let options = NetStoreOptions::new(proxies[0].address.to_string()).timeout(LONG);
-    let store = NetStore::connect(backends(), &options).unwrap();
-    store.init(&[key("w")], &[ones()]).unwrap();
-    let num_sent_by_a_push = || {
-        let before = proxies[0].num_sent.load(Ordering::SeqCst);
-        store.push(&[key("w")], &[ones()], 0).unwrap();
-        proxies[0].num_sent.load(Ordering::SeqCst) - before
+/// The number of bytes that travel besides the elements: heads of requests and renewals of leases.
+const OVERHEAD: usize = 8 << 10;
+
+/// Returns the number of bytes to and from each server during a call.
+fn traffic(proxies: &[Proxy], call: impl FnOnce()) -> Vec<[usize; 2]> {
+    let now = || {
+        let count = |proxy: &Proxy| {
+            [&proxy.num_sent, &proxy.num_received].map(|bytes| bytes.load(Ordering::SeqCst))
+        };
+        proxies.iter().map(count).collect::<Vec<_>>()
     };
-    let dense = num_sent_by_a_push();
-    store.set_compression(Some(Compression::new("2bit", 0.5).unwrap())).unwrap();
-    let codes = num_sent_by_a_push();
-    println!("{dense} bytes, {codes} with compression");
-    assert!(dense >= 4 * NUM_ELEMENTS && codes >= NUM_ELEMENTS / 4);
-    assert!(codes < NUM_ELEMENTS / 4 + 1000, "{codes}");
+    let before = now();
+    call();
+    let difference =
+        |(after, before): ([usize; 2], [usize; 2])| [after[0] - before[0], after[1] - before[1]];
+    now().into_iter().zip(before).map(difference).collect()
+}
+
+/// Checks that this number of bytes of elements has travelled.
+#[track_caller]
+fn check_bytes(found: usize, elements: usize) {
+    assert!((elements..elements + OVERHEAD).contains(&found), "{found} bytes for {elements}");
+}
+
+/// Connects to two servers, each of which gets half of the rows of a value.
+fn connect_to_two() -> (Vec<Arc<Server>>, Vec<Proxy>, NetStore) {
+    let servers = Vec::from([server(), server()]);
+    let proxies = proxies_to(&servers);
+    let addresses = proxies.iter().map(|proxy| proxy.address.to_string());
+    let options = NetStoreOptions::of_servers(addresses).timeout(LONG).divide_above(1 << 10);
+    let store = NetStore::connect(backends(), &options).unwrap();
+    (servers, proxies, store)
+}
+
+#[test]
+fn a_compressed_push_sends_codes_and_a_pull_gets_elements() {
+    let (_servers, proxies, store) = connect_to_two();
+    store.init(&[key("w")], &[ones()]).unwrap();
+    let push = || store.push(&[key("w")], &[ones()], 0).unwrap();
+    let pull = || drop(store.pull(&[key("w")], 0).unwrap());
+    let num_bytes = size_of::<f32>() * NUM_ELEMENTS / 2;
+    for [sent, received] in traffic(&proxies, push) {
+        check_bytes(sent, num_bytes);
+        check_bytes(received, 0);
+    }
+    for (name, num_in_a_byte) in [("2bit", 4), ("1bit", 8)] {
+        store.set_compression(Some(Compression::new(name, 0.5).unwrap())).unwrap();
+        for [sent, received] in traffic(&proxies, push) {
+            check_bytes(sent, NUM_ELEMENTS / 2 / num_in_a_byte);
+            check_bytes(received, 0);
+        }
+        for [sent, received] in traffic(&proxies, pull) {
+            check_bytes(sent, 0);
+            check_bytes(received, num_bytes);
+        }
+    }
+}
+
+#[test]
+fn only_the_rows_of_row_sparse_values_travel() {
+    const ROW: usize = 1 << 12;
+    let (_servers, proxies, store) = connect_to_two();
+    let num_rows = NUM_ELEMENTS / ROW;
+    let elements = vec![1_f32; NUM_ELEMENTS];
+    let value = Tensor::from_slice(backends(), Device::cpu(0), [num_rows, ROW], &elements).unwrap();
+    store.init(&[key("w")], &[value.into()]).unwrap();
+    // Two rows of the first server, and one of the second.
+    let indices = Vec::from([0, 2, i64::try_from(num_rows).unwrap() - 1]);
+    let rows = Tensor::from_slice(backends(), Device::cpu(0), [3, ROW], &elements[..3 * ROW]);
+    let rows = RowSparse::new([num_rows, ROW], indices.clone(), rows.unwrap()).unwrap();
+    let num_bytes = [2, 1].map(|num_rows| num_rows * ROW * size_of::<f32>());
+    let push = || store.push(&[key("w")], &[Value::Rows(rows)], 0).unwrap();
+    for ([sent, received], num_bytes) in traffic(&proxies, push).into_iter().zip(num_bytes) {
+        check_bytes(sent, num_bytes);
+        check_bytes(received, 0);
+    }
+    let pull = || {
+        let pulled = store.pull_rows(&[key("w")], &[&indices], 0).unwrap();
+        assert!(pulled[0].rows().to_vec::<f32>().unwrap().iter().all(|element| *element == 2.0));
+    };
+    for ([sent, received], num_bytes) in traffic(&proxies, pull).into_iter().zip(num_bytes) {
+        check_bytes(sent, 0);
+        check_bytes(received, num_bytes);
+    }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Proxy {
     pub(crate) num_closed: Arc<AtomicUsize>,
     /// The number of bytes that clients have sent.
     pub(crate) num_sent: Arc<AtomicUsize>,
+    /// The number of bytes that the server has sent.
+    pub(crate) num_received: Arc<AtomicUsize>,
     /// The milliseconds that pass before data are forwarded, in each direction.
     pub(crate) delay: Arc<AtomicU64>,
     /// After how many bytes from clients the next data are lost, or 0 for never. A connection that
@@ -35,6 +37,7 @@ impl Proxy {
             limit: Arc::default(),
             num_closed: Arc::default(),
             num_sent: Arc::default(),
+            num_received: Arc::default(),
             delay: Arc::default(),
             lose_above: Arc::default(),
             num_lost: Arc::default(),
@@ -43,6 +46,7 @@ impl Proxy {
         let (server, open) = (Arc::clone(&proxy.server), Arc::clone(&proxy.open));
         let closing = (Arc::clone(&proxy.limit), Arc::clone(&proxy.num_closed));
         let (delay, num_sent) = (Arc::clone(&proxy.delay), Arc::clone(&proxy.num_sent));
+        let num_received = Arc::clone(&proxy.num_received);
         let losing = (Arc::clone(&proxy.lose_above), Arc::clone(&proxy.num_lost));
         thread::spawn(move || {
             for client in listener.incoming() {
@@ -55,7 +59,7 @@ impl Proxy {
                 let (closing, delays) = (closing.clone(), [0; 2].map(|_| Arc::clone(&delay)));
                 let [delay_up, delay_down] = delays;
                 let requests = Forwarded::Requests(Arc::clone(&num_sent), losing.clone());
-                let replies = Forwarded::Replies(closing);
+                let replies = Forwarded::Replies(Arc::clone(&num_received), closing);
                 thread::spawn(move || forward(up, down, &delay_up, &requests));
                 thread::spawn(move || forward(server, client, &delay_down, &replies));
             }
@@ -79,10 +83,10 @@ impl Proxy {
 /// A number of bytes after which something happens once, and how often it has happened.
 type Limit = (Arc<AtomicUsize>, Arc<AtomicUsize>);
 
-/// What a thread forwards: requests, whose bytes it counts, or replies.
+/// What a thread forwards, and the number of its bytes.
 enum Forwarded {
     Requests(Arc<AtomicUsize>, Limit),
-    Replies(Limit),
+    Replies(Arc<AtomicUsize>, Limit),
 }
 
 fn forward(mut from: TcpStream, mut to: TcpStream, delay: &AtomicU64, data: &Forwarded) {
@@ -104,7 +108,8 @@ fn forward(mut from: TcpStream, mut to: TcpStream, delay: &AtomicU64, data: &For
                     continue;
                 }
             }
-            Forwarded::Replies((limit, num_closed)) => {
+            Forwarded::Replies(num_received, (limit, num_closed)) => {
+                num_received.fetch_add(len, Ordering::SeqCst);
                 let most = limit.load(Ordering::SeqCst);
                 if most != 0 && num_bytes > most {
                     limit.store(0, Ordering::SeqCst);
