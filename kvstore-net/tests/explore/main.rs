@@ -17,9 +17,9 @@ mod state;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use stateright::{Checker, Expectation, Model, Property};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 
-use self::state::{ACKNOWLEDGED, Event, FENCED, Message, NAME, NAMES, ONCE, State};
+use self::state::{ACKNOWLEDGED, Event, FENCED, Fault, Message, NAME, NAMES, ONCE, SLOWEST, State};
 
 /// The bounds of the model.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ struct Group {
     max_restarts: u32,
     /// Whether processes leave, and give up calls.
     leaves: bool,
+    fault: Option<Fault>,
 }
 
 impl Model for Group {
@@ -43,7 +44,7 @@ impl Model for Group {
     type Action = Event;
 
     fn init_states(&self) -> Vec<State> {
-        Vec::from([State::new(self.num_processes)])
+        Vec::from([State::new(self.num_processes, self.fault)])
     }
 
     fn actions(&self, state: &State, events: &mut Vec<Event>) {
@@ -87,11 +88,11 @@ impl Model for Group {
             Property::always(FENCED, |_, state: &State| !state.broken.contains(FENCED)),
             Property::always(NAME, |_, state: &State| !state.broken.contains(NAME)),
             Property::always(ACKNOWLEDGED, |_, state: &State| !state.broken.contains(ACKNOWLEDGED)),
-            Property::always("the slowest worker never waits", |_, state: &State| {
-                let live: Vec<usize> =
-                    (0..NAMES.len()).filter(|process| state.is_live(*process)).collect();
-                let waits = |own: &usize| state.clocks.awaited(&(), own, 0, &live).is_some();
-                live.is_empty() || !live.iter().all(waits)
+            Property::always(SLOWEST, |_, state: &State| {
+                let awaited = state.awaited();
+                let waits = |own: usize| state.clocks.awaited(&(), &own, 0, &awaited).is_some();
+                let mut live = (0..NAMES.len()).filter(|process| state.is_live(*process));
+                live.clone().next().is_none() || !live.all(waits)
             }),
             Property::sometimes("both processes of a name complete a call", |_, state: &State| {
                 state.processes[..2].iter().all(|process| process.num_answers > 0)
@@ -116,24 +117,29 @@ impl Model for Group {
     }
 }
 
+/// Two processes of one name, which leave and lose their connections.
+const TWO: Group = Group {
+    num_processes: 2,
+    max_time: 1,
+    max_joins: 3,
+    max_calls: 1,
+    max_losses: 1,
+    max_restarts: 0,
+    leaves: true,
+    fault: None,
+};
+
+/// These and a process of another name.
+const THREE: Group = Group { num_processes: 3, max_losses: 0, leaves: false, ..TWO };
+
 #[test]
 fn every_order_of_events_keeps_the_promises() {
-    let two = Group {
-        num_processes: 2,
-        max_time: 1,
-        max_joins: 3,
-        max_calls: 1,
-        max_losses: 1,
-        max_restarts: 0,
-        leaves: true,
-    };
-    let three = Group { num_processes: 3, max_losses: 0, leaves: false, ..two };
     let models = [
-        Group { max_time: 0, max_joins: 4, max_losses: 0, max_restarts: 1, ..two },
-        Group { max_joins: 2, max_calls: 2, max_losses: 0, ..two },
-        Group { max_time: 0, max_losses: 1, ..three },
-        two,
-        three,
+        Group { max_time: 0, max_joins: 4, max_losses: 0, max_restarts: 1, ..TWO },
+        Group { max_joins: 2, max_calls: 2, max_losses: 0, ..TWO },
+        Group { max_time: 0, max_losses: 1, ..THREE },
+        TWO,
+        THREE,
     ];
     let mut missing: BTreeSet<&str> = BTreeSet::new();
     let mut found: BTreeSet<&str> = BTreeSet::new();
@@ -157,4 +163,30 @@ fn every_order_of_events_keeps_the_promises() {
     }
     missing.retain(|name| !found.contains(name));
     assert!(missing.is_empty(), "no order of events reaches: {missing:?}");
+}
+
+#[test]
+fn planted_faults_are_found() {
+    for (fault, group, promise) in [
+        (Fault::SkipFence, TWO, FENCED),
+        (Fault::ForgetCall, TWO, ONCE),
+        (Fault::AnnounceEarly, TWO, FENCED),
+        (Fault::GiveAwayName, TWO, NAME),
+        (Fault::ReplyEarly, TWO, ACKNOWLEDGED),
+        (Fault::AwaitDead, THREE, SLOWEST),
+    ] {
+        let model = Group { fault: Some(fault), ..group };
+        let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+        let checker = checker.spawn_bfs().join();
+        let is_always = |name: &str| {
+            let properties = checker.model().properties();
+            properties.iter().any(|property| {
+                property.name == name && matches!(property.expectation, Expectation::Always)
+            })
+        };
+        let broken: Vec<&str> =
+            checker.discoveries().into_keys().filter(|name| is_always(name)).collect();
+        println!("{fault:?}: {} states, {broken:?}", checker.unique_state_count());
+        assert!(broken.contains(&promise), "{fault:?}: {broken:?}");
+    }
 }

@@ -15,6 +15,24 @@ pub(super) const ONCE: &str = "a call takes effect once";
 pub(super) const FENCED: &str = "an earlier process has no effect after a later one has joined";
 pub(super) const NAME: &str = "the name of a live member is not given away";
 pub(super) const ACKNOWLEDGED: &str = "an acknowledged call took effect";
+pub(super) const SLOWEST: &str = "the slowest worker never waits";
+
+/// A fault of the server that tests plant into the model, to show that the exploration finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The server accepts calls of processes that were replaced.
+    SkipFence,
+    /// The server forgets the calls that are finished.
+    ForgetCall,
+    /// A process is a member before the calls of the earlier one are done.
+    AnnounceEarly,
+    /// A process gets the name of a live member.
+    GiveAwayName,
+    /// The server replies to a call before it is made.
+    ReplyEarly,
+    /// A dead worker is waited for.
+    AwaitDead,
+}
 
 /// A message on the network. It stays there, so it may arrive at any time, often or never.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,11 +104,12 @@ pub(super) struct State {
     pub(super) was_fenced: bool,
     pub(super) was_repeated: bool,
     pub(super) broken: BTreeSet<&'static str>,
+    fault: Option<Fault>,
 }
 
 impl State {
     /// Returns the state before any message has arrived.
-    pub(super) fn new(num_processes: usize) -> Self {
+    pub(super) fn new(num_processes: usize, fault: Option<Fault>) -> Self {
         let joins = (0..num_processes).map(|process| Message::Join { process });
         Self {
             time: 0,
@@ -111,6 +130,7 @@ impl State {
             was_fenced: false,
             was_repeated: false,
             broken: BTreeSet::new(),
+            fault,
         }
     }
 
@@ -158,6 +178,19 @@ impl State {
         (rules, known, counts, seen)
     }
 
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Returns the processes for whose pushes bounded pulls wait.
+    pub(super) fn awaited(&self) -> Vec<usize> {
+        let is_awaited = |process: &usize| {
+            let is_dead = self.processes[*process].incarnation != 0;
+            self.is_live(*process) || self.has(Fault::AwaitDead) && is_dead
+        };
+        (0..NAMES.len()).filter(is_awaited).collect()
+    }
+
     fn now(&self) -> Duration {
         LEASE * self.time
     }
@@ -179,6 +212,9 @@ impl State {
 
     /// Returns whether the server makes a call of an earlier process of a name.
     fn runs_earlier(&self, name: &str, incarnation: u64) -> bool {
+        if self.has(Fault::AnnounceEarly) {
+            return false;
+        }
         let is_earlier =
             |call: &Call| NAMES[call.process] == name && call.incarnation != incarnation;
         self.running.iter().any(is_earlier)
@@ -190,6 +226,11 @@ impl State {
         let others = (0..NAMES.len()).filter(|other| *other != process);
         let live: Vec<usize> = others.filter(|other| self.is_live(*other)).collect();
         let is_taken = live.iter().any(|other| NAMES[*other] == name);
+        if self.has(Fault::GiveAwayName)
+            && let Some(holder) = live.iter().find(|other| NAMES[**other] == name)
+        {
+            self.members.lose(self.now(), name, self.processes[*holder].connection);
+        }
         let joined = self.members.join(self.now(), name, process as u64 + 1, Role::Worker);
         match joined {
             Ok(joined) => {
@@ -217,10 +258,19 @@ impl State {
         let name = NAMES[call.process];
         if self.members.renew(self.now(), name, call.incarnation).is_err() {
             self.was_fenced = true;
-            return;
+            if !self.has(Fault::SkipFence) {
+                return;
+            }
+        } else {
+            self.renew_lease(call.process);
         }
-        self.renew_lease(call.process);
-        let calls = self.calls.get_mut(name).unwrap();
+        if self.has(Fault::ForgetCall) && !self.running.contains(&call) {
+            self.calls.insert(name, Calls::new(4));
+        }
+        if self.has(Fault::ReplyEarly) {
+            self.network.insert(Message::Done(call));
+        }
+        let Some(calls) = self.calls.get_mut(name) else { return };
         // The client makes its calls one by one, so it has the replies of all earlier ones.
         calls.confirm(call.sequence, &[]);
         match calls.begin(call.sequence, true) {
