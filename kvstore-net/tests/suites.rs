@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use kvstore::{Store, backends};
 use kvstore_core::{Backends, KvStore, LocalStore, panic_text};
+use kvstore_net::rules::placement;
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
 use kvstore_tests::json::text;
 use kvstore_tests::operations::{Operation, program};
@@ -46,56 +47,54 @@ const NEEDS_THE_SERVER: &str = "an updater is a function of this process";
 /// Checks that set updaters in threads of their own, so that the text of a panic is lost.
 const IN_THREADS: [&str; 1] = ["concurrency::the_updater_may_change_during_pushes"];
 
-/// What is missing in a store that does not pass a check.
-enum Missing {
-    /// An updater, which needs a server in this process.
-    Updater,
-    /// A feature that several servers do not support.
-    Feature(&'static str),
+/// Why several servers do not pass a check.
+#[derive(Clone, Copy)]
+enum Reason {
+    /// Each server makes its part of a call in an order and at a moment of its own. So the check
+    /// passes sometimes, and is not run.
+    OneOrder,
+    OneMoment,
+    /// They do not support a feature, and the error has this text.
+    Unsupported(&'static str),
 }
 
-/// Errors of features that several servers do not support, and the features.
-const NOT_ON_SEVERAL: [(&str, &str); 3] = [
-    ("with several servers", "the global norm"),
-    ("(updater_log)", ORDER),
-    ("needs complete values", "a layer-wise optimizer for values that are divided"),
+/// The checks that several servers do not pass.
+const NOT_ON_SEVERAL: [(&str, Reason); 12] = [
+    ("updaters::each_key_is_updated_once_in_init_order", Reason::OneOrder),
+    ("updaters::a_failed_updater_keeps_the_old_value", Reason::OneOrder),
+    ("updaters::a_pull_in_an_updater_returns_committed_values", Reason::OneOrder),
+    ("updaters::a_call_with_a_poisoned_key_changes_nothing", Reason::OneMoment),
+    ("races::a_panic_during_pushes_poisons_only_its_key", Reason::OneMoment),
+    ("races::hyper_parameters_change_between_pushes", Reason::OneMoment),
+    ("races::rules_change_between_pushes", Reason::OneMoment),
+    ("races::a_key_may_be_initialised_again_with_another_shape", Reason::OneMoment),
+    ("store_snapshots::a_snapshot_is_a_state_that_the_store_had", Reason::OneMoment),
+    ("store_snapshots::a_rollback_restores_all_keys_together", Reason::OneMoment),
+    ("store_snapshots::a_snapshot_waits_for_updaters_but_a_pull_does_not", Reason::OneMoment),
+    (
+        "row_sparse::clipped_rows_equal_clipped_dense_values",
+        Reason::Unsupported("no server knows the norm over the keys of all servers"),
+    ),
 ];
 
-/// What several servers do not agree on: each makes its part of a call at its own moment.
-const ORDER: &str = "one order of all keys";
-const MOMENT: &str = "one moment for all keys";
+/// The number of checks in [`ON_STORES`] and the other lists that run on several servers.
+const NUM_ON_SEVERAL: usize = 65;
 
-/// Checks that need what several servers do not agree on.
-const OF_ALL_KEYS: [(&str, &str); 11] = [
-    ("updaters::each_key_is_updated_once_in_init_order", ORDER),
-    ("updaters::a_failed_updater_keeps_the_old_value", ORDER),
-    ("updaters::a_pull_in_an_updater_returns_committed_values", ORDER),
-    ("updaters::a_call_with_a_poisoned_key_changes_nothing", MOMENT),
-    ("races::a_panic_during_pushes_poisons_only_its_key", MOMENT),
-    ("races::hyper_parameters_change_between_pushes", MOMENT),
-    ("races::rules_change_between_pushes", MOMENT),
-    ("races::a_key_may_be_initialised_again_with_another_shape", MOMENT),
-    ("store_snapshots::a_snapshot_is_a_state_that_the_store_had", MOMENT),
-    ("store_snapshots::a_rollback_restores_all_keys_together", MOMENT),
-    ("store_snapshots::a_snapshot_waits_for_updaters_but_a_pull_does_not", MOMENT),
-];
-
-/// Returns what is missing according to a failure.
-fn missing(failure: &str) -> Option<Missing> {
-    if failure.contains(NEEDS_THE_SERVER) {
-        return Some(Missing::Updater);
-    }
-    let known = NOT_ON_SEVERAL.iter().find(|(part, _)| failure.contains(part));
-    known.map(|(_, what)| Missing::Feature(what))
-}
-
-/// Runs a check. Returns what is missing if it does not pass for this reason.
-fn attempt(check: &str, run: impl FnOnce()) -> Option<Missing> {
+/// Runs a check on servers that may be in other processes. Returns whether it sets an updater, so
+/// that it must run with servers in this process.
+fn needs_server_here(check: &str, run: impl FnOnce()) -> bool {
     if IN_THREADS.contains(&check) {
-        return Some(Missing::Updater);
+        return true;
     }
-    let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
-    Some(missing(panic_text(&*panic)).unwrap_or_else(|| resume_unwind(panic)))
+    let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return false };
+    panic_text(&*panic).contains(NEEDS_THE_SERVER) || resume_unwind(panic)
+}
+
+/// Checks that a check fails because of an unsupported feature, and for no other reason.
+fn is_unsupported(check: &str, text: &str, run: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err(check);
+    let found = panic_text(&*panic);
+    assert!(found.contains(text), "{check}: expected `{text}`, found `{found}`");
 }
 
 /// Runs each check with a worker that knows only the address of its server, with one of the two
@@ -111,14 +110,10 @@ fn each<F: Copy>(checks: Checks<F>, run: impl Fn(F, &dyn Fn() -> NetStore)) {
             servers.borrow_mut().push(server);
             NetStore::connect(backends(), &options).unwrap()
         };
-        match attempt(check, || run(*act, &connected)) {
-            None => {}
-            Some(Missing::Updater) => {
-                num_again += 1;
-                println!("{check} on a server in this process");
-                run(*act, &|| net_store(name));
-            }
-            Some(Missing::Feature(what)) => panic!("{check}: {what} works with one server"),
+        if needs_server_here(check, || run(*act, &connected)) {
+            num_again += 1;
+            println!("{check} on a server in this process");
+            run(*act, &|| net_store(name));
         }
     }
     println!("{num_again} of {} checks set updaters", checks.len());
@@ -135,26 +130,32 @@ const WITH_COMPLETE_VALUES: [&str; 3] = [
     "row_sparse::readers_see_complete_steps",
 ];
 
-/// Starts three servers and returns a worker.
+/// How many servers a group of several has.
+const NUM_SERVERS: usize = 3;
+
+/// Starts several servers and returns a worker.
 fn on_several(name: &str, divide_above: usize) -> (Vec<Arc<Server>>, NetStore) {
-    let servers: Vec<_> = (0..3).map(|_| start(name)).collect();
+    let servers: Vec<_> = (0..NUM_SERVERS).map(|_| start(name)).collect();
     let addresses = servers.iter().map(|server| server.address().to_string());
     let options = NetStoreOptions::of_servers(addresses).divide_above(divide_above);
     (servers, NetStore::connect(backends(), &options).unwrap())
 }
 
-/// Starts three servers in this process and returns their only worker, which can set updaters. The
+/// Starts several servers in this process and returns their only worker, which can set updaters. The
 /// servers have complete values, as updaters expect.
 fn several_here(name: &str) -> NetStore {
-    let servers: Vec<_> = (0..3).map(|_| start(name)).collect();
+    let servers: Vec<_> = (0..NUM_SERVERS).map(|_| start(name)).collect();
     let options = NetStoreOptions::new("").divide_above(usize::MAX);
     NetStore::connect_to(backends(), &servers, &options).unwrap()
 }
 
 /// Runs each check on several servers. A check that sets an updater runs again with
-/// [`several_here`]. Skips checks that need unsupported features. Returns how many have run.
-fn each_on_several<F: Copy>(checks: Checks<F>, run: impl Fn(F, &dyn Fn() -> NetStore)) -> usize {
-    let mut num_run = 0;
+/// [`several_here`]. Returns how many have run, and how many of [`NOT_ON_SEVERAL`] have not.
+fn each_on_several<F: Copy>(
+    checks: Checks<F>,
+    run: impl Fn(F, &dyn Fn() -> NetStore),
+) -> [usize; 2] {
+    let [mut num_run, mut num_left_out] = [0; 2];
     for ((check, act), name) in checks.iter().zip(["local", "device"].into_iter().cycle()) {
         println!("{check} on three servers with `{name}`");
         let is_divided = !WITH_COMPLETE_VALUES.contains(check);
@@ -165,25 +166,24 @@ fn each_on_several<F: Copy>(checks: Checks<F>, run: impl Fn(F, &dyn Fn() -> NetS
             all.borrow_mut().push(servers);
             store
         };
-        if let Some((_, what)) = OF_ALL_KEYS.iter().find(|(other, _)| other == check) {
-            println!("left out, because it needs {what}");
-            continue;
-        }
-        match attempt(check, || run(*act, &connected)) {
-            None => {}
-            Some(Missing::Feature(what)) => {
-                println!("left out, because it needs {what}");
-                continue;
+        match NOT_ON_SEVERAL.iter().find(|(other, _)| other == check) {
+            Some((_, reason)) => {
+                num_left_out += 1;
+                if let Reason::Unsupported(text) = reason {
+                    is_unsupported(check, text, || run(*act, &connected));
+                }
             }
-            Some(Missing::Updater) => {
-                println!("{check} on three servers in this process");
-                run(*act, &|| several_here(name));
+            None => {
+                num_run += 1;
+                if needs_server_here(check, || run(*act, &connected)) {
+                    println!("{check} on three servers in this process");
+                    run(*act, &|| several_here(name));
+                }
             }
         }
-        num_run += 1;
     }
     println!("{num_run} of {} checks on several servers", checks.len());
-    num_run
+    [num_run, num_left_out]
 }
 
 fn boxed(store: NetStore) -> Box<dyn KvStore> {
@@ -216,16 +216,19 @@ fn several_servers_pass_the_suites() {
     let store_of = |create: &dyn Fn() -> NetStore| Store::new(Arc::new(create()));
     let of_stores =
         |checks| each_on_several(checks, |check: fn(&Store), create| check(&store_of(create)));
-    let num_run = of_stores(ON_STORES)
-        + of_stores(IN_ANY_ORDER)
-        + of_stores(AT_ONCE)
-        + of_stores(ON_PANICS)
-        + each_on_several(ON_VALUES, |check, create| check(&create(), backends()))
-        + each_on_several(ON_ROWS, |check, create| check(&|| boxed(create())))
-        + each_on_several(ON_INVALID_ROWS, |check, create| {
+    let counts = [
+        of_stores(ON_STORES),
+        of_stores(IN_ANY_ORDER),
+        of_stores(AT_ONCE),
+        of_stores(ON_PANICS),
+        each_on_several(ON_VALUES, |check, create| check(&create(), backends())),
+        each_on_several(ON_ROWS, |check, create| check(&|| boxed(create()))),
+        each_on_several(ON_INVALID_ROWS, |check, create| {
             check(&|| boxed(create()), backends());
-        });
-    assert!(num_run >= 65, "{num_run}");
+        }),
+    ];
+    let total = counts.into_iter().fold([0; 2], |[a, b], [run, left_out]| [a + run, b + left_out]);
+    assert_eq!(total, [NUM_ON_SEVERAL, NOT_ON_SEVERAL.len()]);
 }
 
 /// The recorded programs for every store.
@@ -266,26 +269,33 @@ fn replays_the_recorded_programs() {
     assert!(num_again < len / 2, "{num_again}");
 }
 
+/// Returns the number of the server that has the value of a key.
+fn home_of(key: &str) -> usize {
+    placement::home(key, NUM_SERVERS)
+}
+
+/// All recorded programs run on several servers. Each server updates its keys in the order of
+/// `init`, and the logs of the updaters are compared server by server.
 #[test]
 fn several_servers_replay_the_recorded_programs() {
-    let (mut num_run, mut failures) = (0, Vec::new());
+    let (mut num_again, mut failures) = (0, Vec::new());
     let programs = recorded_programs();
+    let replay_on = |case, store| {
+        let store = Ok(Store::new(Arc::new(store)));
+        recorded::replay_on_parts(case, NetStore::NAME, store, &home_of).err()
+    };
     for case in &programs {
         let (_servers, store) = on_several("local", DIVIDE_ABOVE);
         let mut failure = replay_on(case, store);
         if failure.as_ref().is_some_and(|failure| failure.contains(NEEDS_THE_SERVER)) {
+            num_again += 1;
             failure = replay_on(case, several_here("local"));
         }
-        match failure.as_deref().map(missing) {
-            None => num_run += 1,
-            Some(Some(Missing::Feature(what))) => {
-                println!("left out, because it needs {what}: {}", text(&case["name"]));
-            }
-            Some(_) => failures.extend(failure),
-        }
+        failures.extend(failure);
     }
-    println!("{num_run} of {} recorded programs on several servers", programs.len());
-    assert!(failures.is_empty() && num_run >= 200, "{num_run}\n{}", failures.join("\n"));
+    let len = programs.len();
+    println!("{len} recorded programs on several servers, {num_again} set updaters");
+    assert!(failures.is_empty() && len >= 285, "{len}\n{}", failures.join("\n"));
 }
 
 /// Runs a check that compares the bits of a local store and of one on a server.

@@ -58,6 +58,17 @@ pub fn replay_on(
     store_name: &str,
     created: Result<Store, Error>,
 ) -> Result<(), String> {
+    replay_on_parts(case, store_name, created, &|_| 0)
+}
+
+/// Works like [`replay_on`], on a store of several parts, which update their keys in an order of
+/// their own. `part_of` returns the part with a key.
+pub fn replay_on_parts(
+    case: &Json,
+    store_name: &str,
+    created: Result<Store, Error>,
+    part_of: &dyn Fn(&str) -> usize,
+) -> Result<(), String> {
     let mut answer = format!("{} on `{store_name}`", text(&case["name"]));
     if let Some(code) = case["create_error"].as_str() {
         return expect_code(created.map(drop), code).map_err(|what| answer + ": " + &what);
@@ -66,6 +77,7 @@ pub fn replay_on(
         folder: tempfile::tempdir().expect("a folder"),
         store: created.map_err(|error| error.chain())?,
         log: UpdaterLog::default(),
+        part_of,
         tolerance: case["rtol"].as_f64().unwrap_or(0.0),
     };
     for (step, operation) in list(&case["ops"]).iter().enumerate() {
@@ -77,15 +89,17 @@ pub fn replay_on(
     Ok(())
 }
 
-struct Player {
+struct Player<'a> {
     store: Store,
     log: UpdaterLog,
+    /// Returns the part of the store with a key. The log has one order for each part.
+    part_of: &'a dyn Fn(&str) -> usize,
     tolerance: f64,
     /// The folder for files of the program.
     folder: TempDir,
 }
 
-impl Player {
+impl Player<'_> {
     fn step(&self, operation: &Json) -> Result<(), String> {
         let values = arrays_of(&operation["values"]);
         let outs = if operation["outs"].is_null() {
@@ -143,8 +157,11 @@ impl Player {
     }
 
     fn compare_log(&self, expected: &Json) -> Result<(), String> {
-        let log = std::mem::take(&mut *self.log.lock().expect("logging does not panic"));
-        let expected: Vec<_> = list(expected).iter().map(text).collect();
+        let mut log = std::mem::take(&mut *self.log.lock().expect("logging does not panic"));
+        let mut expected: Vec<_> = list(expected).iter().map(text).collect();
+        // Stable, so the keys of a part keep their order.
+        log.sort_by_key(|key| (self.part_of)(key));
+        expected.sort_by_key(|key| (self.part_of)(key));
         if log == expected { Ok(()) } else { Err(format!("expected {expected:?}, found {log:?}")) }
     }
 
