@@ -15,6 +15,12 @@ pub(crate) enum Fault {
     ForgetCall,
     /// The server does not record the outcome of a call.
     DropOutcome,
+    /// The server makes some calls long after they have begun.
+    DelayCall,
+    /// The server answers a pull with the value of the pull before.
+    OldValue,
+    /// The server reports a version without the last push.
+    OldVersion,
     /// A new process of a name continues with the calls of the earlier one.
     KeepCalls,
     /// The client confirms the reply to a call before it has one.
@@ -58,36 +64,45 @@ thread_local! {
 }
 
 impl Fault {
-    /// The faults that one server or its clients can have, each with the first seed that finds it.
-    pub(crate) const OF_ONE_SERVER: [(Self, u64); 13] = [
-        (Self::SkipFence, 78),
-        (Self::HoldName, 4232),
-        (Self::ReturnName, 62),
-        (Self::ForgetCall, 10),
-        (Self::DropOutcome, 10),
-        (Self::KeepCalls, 7),
-        (Self::ConfirmEarly, 10),
-        (Self::ReuseNumber, 247),
-        (Self::RepeatElsewhere, 83),
-        (Self::KeepLease, 0),
-        (Self::AdvanceTwice, 0),
-        (Self::IgnoreStaleness, 6),
-        (Self::CountDead, 77),
+    /// The faults that one server or its clients can have, each with the first seed that finds it,
+    /// and a part of what the simulation reports.
+    pub(crate) const OF_ONE_SERVER: [(Self, u64, &str); 16] = [
+        (Self::SkipFence, 78, "has the name"),
+        (Self::HoldName, 4232, "do not finish"),
+        (Self::ReturnName, 62, "gets the name"),
+        (Self::ForgetCall, 10, "took effect twice"),
+        (Self::DropOutcome, 10, "do not finish"),
+        (Self::KeepCalls, 7, "has been answered"),
+        (Self::ConfirmEarly, 10, "has been answered"),
+        (Self::ReuseNumber, 247, "acknowledged without an effect"),
+        (Self::RepeatElsewhere, 83, "took effect twice"),
+        (Self::KeepLease, 14, "do not finish"),
+        (Self::AdvanceTwice, 0, "the clock of"),
+        (Self::IgnoreStaleness, 6, "with staleness"),
+        (Self::CountDead, 77, "was passed without"),
+        (Self::DelayCall, 13, "took effect after"),
+        (Self::OldValue, 2, "pushes after"),
+        (Self::OldVersion, 0, "version"),
     ];
 
     /// The faults that need several servers, with their seeds.
-    pub(crate) const OF_SEVERAL_SERVERS: [(Self, u64); 6] = [
-        (Self::IgnoreLayout, 16),
-        (Self::ShowEarly, 627),
-        (Self::UseEarly, 498),
-        (Self::RepeatPart, 1),
-        (Self::DropPart, 813),
-        (Self::KeepUnfinished, 62),
+    pub(crate) const OF_SEVERAL_SERVERS: [(Self, u64, &str); 8] = [
+        (Self::IgnoreLayout, 44, "pulled parts of generations"),
+        (Self::ShowEarly, 627, "has not been initialised"),
+        (Self::UseEarly, 498, "pulled"),
+        (Self::RepeatPart, 1, "took effect twice"),
+        (Self::DropPart, 813, "acknowledged without an effect"),
+        (Self::KeepUnfinished, 62, "failed after the last event"),
+        (Self::DelayCall, 137, "took effect after"),
+        (Self::OldValue, 2, "pushes of"),
     ];
 
     /// The faults of snapshots, with their seeds among the schedules with snapshots.
-    pub(crate) const OF_SNAPSHOTS: [(Self, u64); 3] =
-        [(Self::ReadNewest, 2), (Self::ForgetSnapshots, 0), (Self::ReuseLayouts, 1423)];
+    pub(crate) const OF_SNAPSHOTS: [(Self, u64, &str); 3] = [
+        (Self::ReadNewest, 2, "has changed"),
+        (Self::ForgetSnapshots, 0, "does not keep it any more"),
+        (Self::ReuseLayouts, 1423, "failed after the last event"),
+    ];
 
     /// Returns the fault that is planted in this thread.
     pub(crate) fn planted() -> Option<Self> {

@@ -19,6 +19,8 @@ use super::group::{Caller, MOST_CALLS, Running};
 use super::service::{MOST_NAME_BYTES, Service, WAIT};
 use super::verbs::{self, Answer, FollowingPull, Payload, VerbKind};
 use crate::accounts::{Charge, STREAM};
+#[cfg(test)]
+use crate::faults::Fault;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::Role;
@@ -261,6 +263,10 @@ impl Service {
         (verb, payload, following): (Verb, Payload, Option<&FollowingPull>),
         deadline: Instant,
     ) -> Answer {
+        #[cfg(test)]
+        if Fault::DelayCall.is_planted() && caller.sequence.is_multiple_of(3) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
         let (mut pushed, mut removed) = (Vec::new(), Vec::new());
         let result = match verb {
             Verb::Barrier(barrier) => {

@@ -11,6 +11,8 @@ use kvstore_core::{
 };
 
 use super::verbs::{self, Answer, Payload};
+#[cfg(test)]
+use crate::faults::Fault;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -27,11 +29,21 @@ pub(crate) struct Contents {
     backends: Backends,
     most_keys: usize,
     compression: Mutex<Option<Compression>>,
+    /// The last answers to pulls, for [`Fault::OldValue`].
+    #[cfg(test)]
+    pulled: Mutex<HashMap<proto::Pull, Answer>>,
 }
 
 impl Contents {
     pub(crate) fn new(store: Arc<LocalStore>, backends: Backends, most_keys: usize) -> Self {
-        Self { store, backends, most_keys, compression: Mutex::default() }
+        Self {
+            store,
+            backends,
+            most_keys,
+            compression: Mutex::default(),
+            #[cfg(test)]
+            pulled: Mutex::default(),
+        }
     }
 
     pub(crate) fn store(&self) -> &LocalStore {
@@ -90,6 +102,18 @@ impl Contents {
             }
             (Verb::ChangeSettings(proto::ChangeSettings { change: Some(change) }), _) => {
                 self.change(change)
+            }
+            #[cfg(test)]
+            (Verb::Pull(pull), payload) if Fault::OldValue.is_planted() => {
+                let answer =
+                    verbs::make(&*self.store, &self.backends, Verb::Pull(pull.clone()), payload)?;
+                let mut pulled = self.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+                let kept = Answer {
+                    reply: answer.reply.clone(),
+                    elements: answer.elements.clone(),
+                    charge: None,
+                };
+                Ok(pulled.insert(pull, kept).unwrap_or(answer))
             }
             (verb, payload) => verbs::make(&*self.store, &self.backends, verb, payload),
         }

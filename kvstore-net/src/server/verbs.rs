@@ -9,6 +9,8 @@ use kvstore_core::{
 
 use super::access::Permission;
 use crate::accounts::Charge;
+#[cfg(test)]
+use crate::faults::Fault;
 use crate::proto::request::Verb;
 use crate::proto::{self, change_settings};
 use crate::wire::{
@@ -216,6 +218,10 @@ pub(crate) fn make(
         }
         (Verb::Versions(asked), _) => {
             let versions = store.versions(&parse_keys(&asked.keys)?)?;
+            #[cfg(test)]
+            let versions = versions.into_iter().map(|version| {
+                if Fault::OldVersion.is_planted() { version.saturating_sub(1) } else { version }
+            });
             for (key, version) in asked.keys.into_iter().zip(versions) {
                 answer.reply.values.push(proto::Value { key, version, ..Default::default() });
             }

@@ -48,6 +48,8 @@ pub(super) struct Moment {
     num_effects: usize,
     /// The number of observations of the group.
     pub(super) num_seen: usize,
+    /// The number of calls that have begun.
+    num_calls: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -143,7 +145,13 @@ impl History {
 
     fn now(&self, time: Duration) -> Moment {
         let num_effects = self.effects.last().map_or(0, Vec::len);
-        Moment { time, run: self.effects.len(), num_effects, num_seen: self.seen.len() }
+        Moment {
+            time,
+            run: self.effects.len(),
+            num_effects,
+            num_seen: self.seen.len(),
+            num_calls: self.calls.len(),
+        }
     }
 
     /// Records the start of a call, and returns its number.
@@ -183,12 +191,16 @@ impl History {
 
     /// Records an effect of a push in the current run of the server.
     pub(super) fn took_effect(&mut self, element: usize) {
-        let is_this = |call: &&Call| call.kind == Kind::Push { element };
-        let Some(call) = self.calls.iter().find(is_this) else {
+        let is_this = |call: &Call| call.kind == Kind::Push { element };
+        let Some(number) = self.calls.iter().position(is_this) else {
             return self.violate(format!("push {element} took effect, but was not called"));
         };
-        if let Some((_, Outcome::Failed(reason))) = &call.end {
+        if let Some((_, Outcome::Failed(reason))) = &self.calls[number].end {
             let text = format!("push {element} took effect after it had failed: {reason}");
+            return self.violate(text);
+        }
+        if let Some(later) = self.overtaking(number) {
+            let text = format!("push {element} took effect after {:?}, a later call", later.kind);
             return self.violate(text);
         }
         if self.effects.iter().flatten().any(|other| *other == element) {
@@ -196,6 +208,20 @@ impl History {
         }
         self.effects.last_mut().unwrap().push(element);
         self.new_effects.push(element);
+    }
+
+    /// Returns a call that its process began after the end of this one, and that the server has made.
+    fn overtaking(&self, number: usize) -> Option<&Call> {
+        let (ended, _) = self.calls[number].end.as_ref()?;
+        let process = self.calls[number].process;
+        self.calls[ended.num_calls..].iter().find(|later| {
+            let is_made = match (later.kind, &later.end) {
+                (Kind::Push { element }, _) => self.had_effect(element),
+                (_, Some((_, Outcome::Acknowledged))) => true,
+                (_, _) => false,
+            };
+            later.process == process && is_made
+        })
     }
 
     fn had_effect(&self, element: usize) -> bool {

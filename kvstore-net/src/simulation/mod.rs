@@ -11,7 +11,7 @@
 //! KVSTORE_SIMULATION_SEED=17 cargo test .. -- --nocapture             # one, and its history
 //! ```
 //!
-//! A test that fails prints the seed. [`KEPT_SEEDS`] run first.
+//! A test that fails prints the seed. The kept seeds run first.
 //!
 //! # What is checked
 //!
@@ -21,6 +21,7 @@
 //! - A push takes effect at most once, also after a restart of the server.
 //! - An acknowledged push has taken effect. A push that failed never does, unless the error says
 //!   that this is not known. An error has a reason: a timeout, a restart, or a later process.
+//! - A push never takes effect after a later call of its worker.
 //! - A pull returns the first pushes of the run, among them all that had taken effect when it
 //!   began. So a worker reads its own writes, and versions only grow.
 //! - While a process has a name, no call of another process with this name is accepted, and a

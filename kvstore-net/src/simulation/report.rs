@@ -58,5 +58,11 @@ impl Checked for History {
             };
             *outcomes.entry(format!("{kind} {end}")).or_default() += 1;
         }
+        let mut add = |what: &str, num| *outcomes.entry(what.to_owned()).or_default() += num;
+        add("process", self.processes.len());
+        add("run of the server", self.effects.len());
+        // Each run of the server counts from 0.
+        let repeated = self.seen.iter().map(|(run, seen)| (run, seen.num_repeated));
+        add("repeated call", repeated.collect::<BTreeMap<_, _>>().into_values().sum());
     }
 }

@@ -51,6 +51,9 @@ struct State {
     barrier: Barrier,
     /// Whether the server accepts no further calls.
     is_draining: bool,
+    /// How many repeated calls got the outcome of the first attempt.
+    #[cfg(test)]
+    num_repeated: usize,
 }
 
 #[derive(Debug, Default)]
@@ -113,6 +116,8 @@ impl Group {
             versions: Versions::default(),
             barrier: Barrier::default(),
             is_draining: false,
+            #[cfg(test)]
+            num_repeated: 0,
         };
         Self {
             start: Instant::now(),
@@ -344,7 +349,11 @@ impl Group {
                     *state.running.entry(caller.process()).or_default() += 1;
                     Some(Ok(Ok(())))
                 }
-                Begun::Done(outcome) => Some(Ok(Err(outcome))),
+                Begun::Done(outcome) => {
+                    #[cfg(test)]
+                    state.count_repeated();
+                    Some(Ok(Err(outcome)))
+                }
                 Begun::Running => None,
                 Begun::Refused => Some(Err(Status::aborted("the server is ending"))),
                 Begun::Answered => {

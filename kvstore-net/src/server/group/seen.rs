@@ -2,7 +2,7 @@
 
 use kvstore_core::Key;
 
-use super::Group;
+use super::{Group, State};
 
 /// What the simulation sees of a group.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct Seen {
     pub(crate) workers: Vec<SeenWorker>,
     /// The processes of all names, live or dead, with their incarnations.
     pub(crate) processes: Vec<(u64, u64)>,
+    /// How many repeated calls got the outcome of the first attempt.
+    pub(crate) num_repeated: usize,
 }
 
 /// A live worker.
@@ -39,6 +41,14 @@ impl Group {
         let (round, num_changes) = (state.barrier.round, state.members.num_changes());
         let known = state.calls.keys().filter_map(|name| state.members.get(name));
         let processes = known.map(|member| (member.process(), member.incarnation)).collect();
-        Seen { round, num_changes, workers: workers.collect(), processes }
+        let num_repeated = state.num_repeated;
+        Seen { round, num_changes, workers: workers.collect(), processes, num_repeated }
+    }
+}
+
+impl State {
+    /// Counts a repeated call that gets the outcome of the first attempt.
+    pub(super) fn count_repeated(&mut self) {
+        self.num_repeated += 1;
     }
 }

@@ -219,6 +219,10 @@ impl History {
             let text = format!("push {element} took effect after it had failed: {reason}");
             return self.violate(text);
         }
+        if let Some(later) = self.overtaking(call, (server, key)) {
+            let text = format!("push {element} took effect after {:?}, a later call", later.kind);
+            return self.violate(text);
+        }
         let generation = generation_of(before);
         // A part may take effect in a generation that does not exist any more for the home of the
         // key. Then the push takes effect again.
@@ -249,6 +253,25 @@ impl History {
                 self.violate(text);
             }
         }
+    }
+
+    /// Returns a call of a key that its process began after the end of this one, and that a server
+    /// with a part of the key has made.
+    fn overtaking(&self, call: &Call, (server, key): Place) -> Option<&Call> {
+        let (_, ended, _) = call.end.as_ref()?;
+        self.calls.iter().find(|later| {
+            let is_made = match (later.kind, &later.end) {
+                (Kind::Push { element }, _) => {
+                    self.parts_with(key, element).iter().any(|(other, _)| *other == server)
+                }
+                (Kind::Pull, Some((.., Outcome::Acknowledged))) => true,
+                (_, _) => false,
+            };
+            later.process == call.process
+                && later.started > *ended
+                && later.keys.contains(&key)
+                && is_made
+        })
     }
 
     /// Returns the servers and generations of a key in which a push has taken effect.
@@ -498,6 +521,9 @@ impl Checked for History {
             };
             *outcomes.entry(format!("{kind} {end}")).or_default() += 1;
         }
+        let mut add = |what: &str, num| *outcomes.entry(what.to_owned()).or_default() += num;
+        add("process", usize::try_from(self.num_processes).unwrap());
+        add("run of a server", usize::try_from(self.num_runs).unwrap());
     }
 }
 

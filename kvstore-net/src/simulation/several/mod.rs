@@ -19,7 +19,8 @@
 //!   the pull began.
 //! - Each part is the result of the first pushes on its server, among them all that had taken
 //!   effect when the pull began.
-//! - A push takes effect at most once on a server, and in one generation.
+//! - A push takes effect at most once on a server, and in one generation, and never after a later
+//!   call of its worker for this key.
 //! - An acknowledged push has taken effect on all servers of its value, unless a worker has
 //!   removed or replaced the key. A push that failed never does, unless the error says that this is
 //!   not known, or that some servers have made it.

@@ -5,24 +5,22 @@ use super::simulate;
 use crate::faults::Fault;
 use crate::quiet::needs_quiet;
 use crate::simulation::checked::Checked;
-use crate::simulation::tests::{check, find};
+use crate::simulation::tests::{Kept, check, find};
 
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 300;
 
-/// Seeds that have found faults in the store, and the first that find planted faults.
-const KEPT_SEEDS: [u64; 12] = [37, 498, 513, 627, 736, 813, 1055, 1152, 2836, 4928, 6071, 7046];
+const KEPT: [Kept; 0] = [];
 
 #[test]
 fn several_servers_keep_their_promises_in_every_schedule() {
-    check((&KEPT_SEEDS, NUM_SCHEDULES), Schedule::new, simulate);
+    check((&KEPT, NUM_SCHEDULES), Schedule::new, simulate);
 }
 
 /// The number of schedules with snapshots.
 const NUM_WITH_SNAPSHOTS: u64 = 200;
 
-/// Their seeds that have found faults.
-const KEPT_WITH_SNAPSHOTS: [u64; 1] = [1423];
+const KEPT_WITH_SNAPSHOTS: [Kept; 0] = [];
 
 #[test]
 fn snapshots_keep_their_promises_in_every_schedule() {
@@ -43,5 +41,5 @@ fn planted_faults_of_several_servers_are_found() {
     let violation = |seed| simulate(seed).violation().cloned();
     find(&Fault::OF_SEVERAL_SERVERS, 10 * NUM_SCHEDULES, violation);
     let violation = |seed| simulate(seed | SNAPSHOTS).violation().cloned();
-    find(&Fault::OF_SNAPSHOTS, NUM_WITH_SNAPSHOTS, violation);
+    find(&Fault::OF_SNAPSHOTS, 10 * NUM_WITH_SNAPSHOTS, violation);
 }
