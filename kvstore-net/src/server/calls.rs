@@ -232,7 +232,7 @@ impl Service {
             _ => (Vec::new(), None),
         };
         if let Some(staleness) = staleness {
-            self.group.wait_for_workers(&caller.name, &keys, staleness, deadline).await?;
+            self.group.wait_for_workers(caller, &keys, staleness, deadline).await?;
         }
         // Read before the values, so that a push never looks less stale than it is.
         let versions = self.group.versions(&keys);

@@ -23,6 +23,9 @@ pub(crate) mod service;
 pub(crate) mod serving;
 mod snapshots;
 mod standard;
+#[cfg(test)]
+#[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -227,6 +230,11 @@ impl Server {
     /// called from a handler of commands or an updater of this server, because it would wait for
     /// itself.
     pub fn shut_down(&self) {
+        self.shut_down_within(DRAIN);
+    }
+
+    /// Stops the server like [`Self::shut_down`], but waits at most this long for the calls.
+    fn shut_down_within(&self, limit: Duration) {
         if self.process.is_inherited() {
             return;
         }
@@ -236,7 +244,7 @@ impl Server {
         let health = self.health.clone();
         let drained = async move {
             health.end().await;
-            group.drain(tokio::time::Instant::now() + DRAIN).await;
+            group.drain(tokio::time::Instant::now() + limit).await;
             let _ = end.send(true);
             let _ = serving.members.await;
             if let Some(endpoint) = serving.endpoint {

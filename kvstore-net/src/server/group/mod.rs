@@ -429,10 +429,10 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Timeout`] if that takes too long. The message names the key and the worker.
-    /// - [`Error::Closed`] if the server ends.
+    /// - [`Error::Closed`] if the server ends, or the caller is not a member any more.
     pub(crate) async fn wait_for_workers(
         &self,
-        caller: &str,
+        caller: &Caller,
         keys: &[Key],
         staleness: u64,
         deadline: Instant,
@@ -441,12 +441,14 @@ impl Group {
         if Fault::IgnoreStaleness.is_planted() {
             return Ok(());
         }
-        let caller = caller.to_owned();
         let mut awaited = None;
         let passed = self.find(deadline, |state| {
+            if state.check(caller).is_err() {
+                return Some(Err(left()));
+            }
             let live = state.workers();
             awaited = keys.iter().find_map(|key| {
-                let other = state.clocks.awaited(key, &caller, staleness, &live)?;
+                let other = state.clocks.awaited(key, &caller.name, staleness, &live)?;
                 Some((key.clone(), other.clone()))
             });
             match &awaited {
@@ -491,7 +493,7 @@ impl Group {
             }
             if state.check(caller).is_err() {
                 // A later process has this name, and its join waits for this call to end.
-                return Some(Err(Error::Closed { what: "the membership".to_owned() }));
+                return Some(Err(left()));
             }
             if state.is_draining {
                 state.barrier.arrived.remove(&caller.name);
@@ -587,6 +589,11 @@ impl State {
             self.barrier.round += 1;
         }
     }
+}
+
+/// The error of a call that waits while its member leaves or is replaced.
+fn left() -> Error {
+    Error::Closed { what: "the membership".to_owned() }
 }
 
 fn ending() -> Error {
