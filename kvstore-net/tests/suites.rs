@@ -166,19 +166,16 @@ fn each_on_several<F: Copy>(
             all.borrow_mut().push(servers);
             store
         };
-        match NOT_ON_SEVERAL.iter().find(|(other, _)| other == check) {
-            Some((_, reason)) => {
-                num_left_out += 1;
-                if let Reason::Unsupported(text) = reason {
-                    is_unsupported(check, text, || run(*act, &connected));
-                }
+        if let Some((_, reason)) = NOT_ON_SEVERAL.iter().find(|(other, _)| other == check) {
+            num_left_out += 1;
+            if let Reason::Unsupported(text) = reason {
+                is_unsupported(check, text, || run(*act, &connected));
             }
-            None => {
-                num_run += 1;
-                if needs_server_here(check, || run(*act, &connected)) {
-                    println!("{check} on three servers in this process");
-                    run(*act, &|| several_here(name));
-                }
+        } else {
+            num_run += 1;
+            if needs_server_here(check, || run(*act, &connected)) {
+                println!("{check} on three servers in this process");
+                run(*act, &|| several_here(name));
             }
         }
     }

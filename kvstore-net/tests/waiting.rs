@@ -1,6 +1,10 @@
 //! How long calls wait: timeouts, and stores that are closed and servers that end meanwhile.
 
-#![allow(clippy::disallowed_methods, reason = "a test may abort without memory")]
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 mod network;
