@@ -99,9 +99,9 @@ impl Fault {
 
     /// The faults of snapshots, with their seeds among the schedules with snapshots.
     pub(crate) const OF_SNAPSHOTS: [(Self, u64, &str); 3] = [
-        (Self::ReadNewest, 2, "has changed"),
+        (Self::ReadNewest, 4, "has changed"),
         (Self::ForgetSnapshots, 0, "does not keep it any more"),
-        (Self::ReuseLayouts, 1423, "failed after the last event"),
+        (Self::ReuseLayouts, 3360, "failed after the last event"),
     ];
 
     /// Returns the fault that is planted in this thread.

@@ -173,6 +173,7 @@ pub(super) fn find(
     most: u64,
     violation: impl Fn(u64) -> Option<String>,
 ) {
+    let most = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(most);
     for (fault, known, text) in faults {
         let mut seeds = std::iter::once(*known).chain(0..most);
         let expected = |seed| violation(seed).filter(|found| found.contains(text));
