@@ -7,6 +7,7 @@
 )]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
+mod deaths;
 mod disk;
 mod init;
 #[path = "../network/mod.rs"]
