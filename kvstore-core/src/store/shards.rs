@@ -114,6 +114,24 @@ impl Snapshot {
         Ok(Self::new(self.store_name(), self.settings().clone(), copies))
     }
 
+    /// Returns this snapshot with the values, states and numbers of pushes that some keys have in
+    /// others. `source` returns the other snapshot of a key. Keys that `source` does not have there
+    /// stay as they are. The settings stay.
+    ///
+    /// # Errors
+    /// - The errors of [`SnapshotSource::read`](super::SnapshotSource::read), if values are
+    ///   elsewhere.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    pub fn with_keys_of<'a>(&self, source: impl Fn(&Key) -> Option<&'a Self>) -> Result<Self> {
+        let held = self.held()?;
+        let copies = held.copies().iter().map(|copy| {
+            let Some(other) = source(&copy.key) else { return Ok(Arc::clone(copy)) };
+            Ok(other.held()?.shared_copy(&copy.key).unwrap_or(copy).clone())
+        });
+        let copies = fallible::try_collect(copies)?;
+        Ok(Self::new(self.store_name(), self.settings().clone(), copies))
+    }
+
     /// Returns the snapshot of a store that holds only these keys, in this order. The settings
     /// stay.
     ///

@@ -1,8 +1,9 @@
 //! [`Records`]: where the values of the keys of a server are, if its group has several servers.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use kvstore_core::{Key, Result, fallible};
+use kvstore_core::{Key, Result, Snapshot, fallible};
 
 #[cfg(test)]
 use crate::faults::Fault;
@@ -35,6 +36,29 @@ pub(super) struct Suspended {
     pub(super) unfinished_by: Option<u64>,
 }
 
+/// A key that was replaced, as it was before, until its `init` is finished or fails.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    record: Record,
+    contents: Snapshot,
+    /// All keys at that time, in the order of initialisation.
+    keys: Arc<Vec<Key>>,
+    /// The incarnation of the member that has replaced the key.
+    by: u64,
+}
+
+impl Replaced {
+    pub(super) fn contents(&self) -> &Snapshot {
+        &self.contents
+    }
+
+    /// Returns whether the key was before another one in the order of initialisation.
+    pub(super) fn was_before(&self, key: &Key, other: &Key) -> bool {
+        let mut found = self.keys.iter().filter(|found| [key, other].contains(found));
+        found.next() == Some(key) && found.next().is_some()
+    }
+}
+
 /// Where the values of the keys of this server are.
 #[derive(Debug, Default)]
 pub(super) struct Records {
@@ -42,6 +66,8 @@ pub(super) struct Records {
     /// The keys whose other servers have yet to get their parts, with the incarnation of the member
     /// that stores them.
     pub(super) unfinished: HashMap<Key, u64>,
+    /// The keys whose replacing `init` may still fail. If it fails, they are restored.
+    pub(super) replaced: HashMap<Key, Replaced>,
     /// The first layout of the last rollback.
     pub(super) rollback: u64,
     /// The largest layout of a key whose `init` was given up before it was finished. Its member may
@@ -98,7 +124,45 @@ impl Records {
     /// Removes a key.
     pub(super) fn remove(&mut self, key: &Key) {
         self.give_up(key);
+        self.replaced.remove(key);
         self.by_key.remove(key);
+    }
+
+    /// Keeps a key that a member has replaced. A value whose own `init` was not finished is not
+    /// kept, but the one before it.
+    pub(super) fn keep(
+        &mut self,
+        suspended: Suspended,
+        (contents, keys): &(Snapshot, Arc<Vec<Key>>),
+        by: u64,
+    ) {
+        let Suspended { key, record, unfinished_by } = suspended;
+        match self.replaced.get_mut(&key) {
+            Some(earlier) if unfinished_by.is_some() => earlier.by = by,
+            _ if unfinished_by.is_some() => {}
+            _ => {
+                let (contents, keys) = (contents.clone(), Arc::clone(keys));
+                let replaced = Replaced { record, contents, keys, by };
+                self.replaced.insert(key, replaced);
+            }
+        }
+    }
+
+    /// Returns those of the keys that were replaced, as they were before.
+    pub(super) fn take_replaced(&mut self, keys: &[Key]) -> HashMap<Key, Replaced> {
+        keys.iter().filter_map(|key| self.replaced.remove_entry(key)).collect()
+    }
+
+    /// Records that a replaced key has its earlier contents again.
+    pub(super) fn restore(&mut self, key: &Key, replaced: Replaced) {
+        self.give_up(key);
+        self.by_key.insert(key.clone(), replaced.record);
+    }
+
+    /// Forgets the contents of the keys that these members do not replace.
+    pub(super) fn forget_replaced(&mut self, is_member: impl Fn(u64) -> bool) -> Vec<Replaced> {
+        let forgotten = self.replaced.extract_if(|_, replaced| !is_member(replaced.by));
+        forgotten.map(|(_, replaced)| replaced).collect()
     }
 
     /// Records that an unfinished `init` of a key was given up. Returns its incarnation.

@@ -252,9 +252,10 @@ where
 async fn end_leases(group: Arc<Group>, holder: Weak<Holder>) {
     loop {
         let wait = group.end_leases();
-        let Some(forgotten) = holder.upgrade().map(|holder| holder.forget_snapshots()) else {
-            return;
-        };
+        let Some(holder) = holder.upgrade() else { return };
+        holder.forget_replaced();
+        let forgotten = holder.forget_snapshots();
+        drop(holder);
         if !forgotten.is_empty() {
             tracing::info!(count = forgotten.len(), "forgetting the snapshots of a member");
             // Elsewhere, because dropping them may take long or run code of an updater.

@@ -33,6 +33,40 @@ fn an_init_that_fails_on_one_server_leaves_no_key() {
     assert_eq!(numbers(&store, "a"), [1.0; 60]);
 }
 
+#[test]
+fn an_init_that_fails_keeps_the_values_that_it_would_replace() {
+    let mut servers = start(2);
+    servers.push(start_limited(4096));
+    let store = connect(&servers);
+    store.set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
+    let keys = ["a", "b", "c", "d", "e", "f"].map(key);
+    let contents = |servers: &[Arc<Server>]| {
+        let snapshot = |server: &Arc<Server>| server.store().snapshot().unwrap();
+        servers.iter().map(snapshot).collect::<Vec<_>>()
+    };
+    let ones = keys.each_ref().map(|_| value(&[1.0; 9]));
+    store.init(&keys, &ones).unwrap();
+    store.push(&keys, &ones, 0).unwrap();
+    let before = contents(&servers);
+    let other = connect(&servers);
+    let versions = other.versions(&keys).unwrap();
+    for key in &keys {
+        let failing = [key.clone(), self::key("new")];
+        let values = [value(&[2.0; 12]), value(&vec![2.0; 9000])];
+        let error = store.init_with(&failing, &values, OnExisting::Replace).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::OutOfMemory, "{}", error.chain());
+        for (before, after) in before.iter().zip(contents(&servers)) {
+            assert!(before.is_identical(&after).unwrap(), "{key}");
+        }
+    }
+    assert_eq!(other.versions(&keys).unwrap(), versions);
+    for store in [&other, &store] {
+        store.push(&keys, &ones, 0).unwrap();
+    }
+    store.init_with(&keys, &ones, OnExisting::Replace).unwrap();
+    assert_eq!(numbers(&other, "a"), [1.0; 9]);
+}
+
 /// Returns a key whose home is the first of two servers.
 fn key_of_first(servers: &[Arc<Server>]) -> Key {
     let store = connect(servers);

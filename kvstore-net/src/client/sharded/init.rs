@@ -34,7 +34,7 @@ struct Attempts {
 impl Sharded {
     /// Stores values. The homes of the keys decide whose values are stored. The other servers get
     /// their parts before the homes show the keys to other members. If a server fails before that,
-    /// the keys of this call are removed again.
+    /// the keys of this call are removed again, and those that it has replaced get their old values.
     pub(in crate::client) fn init(
         &self,
         keys: &[Key],
@@ -126,6 +126,9 @@ impl Sharded {
         }
         if continues {
             others.extend(self.finish(&mut new, what, attempts)?);
+            if existing == OnExisting::Replace {
+                self.forget_replaced(&new, what);
+            }
         }
         for (key, _, placed) in new {
             self.placements.put(key, placed);
@@ -147,7 +150,7 @@ impl Sharded {
     /// Shows the keys to other members. A home may have removed keys, because another member took
     /// this one for dead. Removes them from `new` and returns them.
     fn finish(&self, new: &mut New<'_>, what: &str, attempts: &mut Attempts) -> Result<Vec<Key>> {
-        let calls = finishing(new, what);
+        let calls = finishing(new, what, |placed, server| server == placed.home);
         let homes: Vec<usize> = calls.iter().map(|(home, _)| *home).collect();
         let answers = self.servers.call_each(calls)?;
         let mut showing = BTreeSet::new();
@@ -173,6 +176,15 @@ impl Sharded {
         self.give_up(&hidden, attempts);
         *new = shown;
         fallible::collect(hidden.into_iter().map(|(key, ..)| key.clone()))
+    }
+
+    /// Lets the other servers free the values that this call has replaced. The call has succeeded,
+    /// so a server that cannot be reached frees them later.
+    fn forget_replaced(&self, new: &New<'_>, what: &str) {
+        let calls = finishing(new, what, |placed, server| server != placed.home);
+        if let Err(error) = self.servers.call_each(calls) {
+            tracing::debug!(error = error.chain(), "replaced values are not freed yet");
+        }
     }
 
     /// Returns the keys that their homes have in the layouts of this call.
@@ -324,13 +336,19 @@ fn stored_in_part(what: &str, (num_stored, num_values): (usize, usize), error: E
     }
 }
 
-/// Returns the calls that finish `init` at the homes of the keys.
-fn finishing(new: &New<'_>, what: &str) -> Vec<(usize, Call)> {
+/// Returns the calls that finish `init` at some servers of each key.
+fn finishing(
+    new: &New<'_>,
+    what: &str,
+    is_meant: impl Fn(&KeyPlacement, usize) -> bool,
+) -> Vec<(usize, Call)> {
     let mut finished: BTreeMap<usize, proto::Keys> = BTreeMap::new();
     for (key, _, placed) in new {
-        let keys = finished.entry(placed.home).or_default();
-        keys.keys.push(key.as_str().to_owned());
-        keys.layouts.push(placed.layout);
+        for server in placed.servers().filter(|server| is_meant(placed, *server)) {
+            let keys = finished.entry(server).or_default();
+            keys.keys.push(key.as_str().to_owned());
+            keys.layouts.push(placed.layout);
+        }
     }
     let call = |keys| Call::write(Verb::FinishInit(keys), what.to_owned());
     finished.into_iter().map(|(server, keys)| (server, call(keys))).collect()

@@ -5,7 +5,7 @@
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
@@ -17,7 +17,7 @@ use super::checkpoints::Checkpoints;
 use super::contents::Contents;
 use super::gate::{Gate, Held};
 use super::group::Group;
-use super::records::{Record, Records};
+use super::records::{Record, Records, Replaced};
 use super::snapshots::{KeptSnapshot, Released, Snapshots};
 use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
@@ -346,12 +346,56 @@ impl Holder {
         } else if !self.records().has(&keys.keys, &keys.layouts) {
             return Ok(Answer::out_of_date());
         }
+        if keys.only_present {
+            self.restore(&mut removed)?;
+        }
         self.contents.store().remove(&removed)?;
         let mut records = self.records();
         for key in &removed {
             records.remove(key);
         }
         Ok(Answer::of(proto::Reply { keys: keys_of(&removed), ..Default::default() }))
+    }
+
+    /// Restores those of the keys that a failed `init` has replaced, and removes them from `keys`.
+    fn restore(&self, keys: &mut Vec<Key>) -> Result<()> {
+        let mut replaced = self.records().take_replaced(keys);
+        if replaced.is_empty() {
+            return Ok(());
+        }
+        let rolled_back = self.roll_back_to(&replaced);
+        keys.retain(|key| !replaced.contains_key(key));
+        let mut records = self.records();
+        for (key, replaced) in replaced.drain() {
+            match &rolled_back {
+                Ok(()) => records.restore(&key, replaced),
+                Err(_) => drop(records.replaced.insert(key, replaced)),
+            }
+        }
+        rolled_back
+    }
+
+    /// Gives keys the contents and the positions that they had before they were replaced.
+    fn roll_back_to(&self, replaced: &HashMap<Key, Replaced>) -> Result<()> {
+        let store = self.contents.store();
+        let contents = |key: &Key| replaced.get(key).map(Replaced::contents);
+        let snapshot = store.snapshot()?.with_keys_of(contents)?;
+        let all = fallible::gather(snapshot.keys().cloned())?;
+        let (moved, mut ordered): (Vec<Key>, Vec<Key>) =
+            all.into_iter().partition(|key| replaced.contains_key(key));
+        for key in moved {
+            let Some(replaced) = replaced.get(&key) else { continue };
+            let next = ordered.iter().position(|other| replaced.was_before(&key, other));
+            ordered.insert(next.unwrap_or(ordered.len()), key);
+        }
+        store.rollback(&snapshot.only(&ordered)?)
+    }
+
+    /// Forgets what dead members have replaced, whose `init` cannot fail any more.
+    pub(super) fn forget_replaced(&self) {
+        let members = self.group.remembered();
+        let forgotten = self.records().forget_replaced(|by| members.contains(&by));
+        drop(forgotten);
     }
 
     /// Makes a call that only reads. An updater may make it during a push, so it does not take the
@@ -411,7 +455,7 @@ impl Holder {
         }
         let mut names = fallible::hash_set(asked.len())?;
         names.extend(asked.iter().map(|(key, _)| key.clone()));
-        let mut replaced = Vec::new();
+        let (mut replaced, mut before) = (Vec::new(), None);
         {
             let mut records = self.records();
             // A later placement arrived before this one, so the client must reserve new layouts.
@@ -431,6 +475,12 @@ impl Holder {
         }
         let continues = init.continues;
         let store = || {
+            if !replaced.is_empty() {
+                let snapshot = self.contents.store().snapshot()?;
+                let keys = fallible::gather(snapshot.keys().cloned())?;
+                let is_replaced = |key: &Key| names.contains(key).then_some(None);
+                before = Some((snapshot.slice_rows(is_replaced)?, Arc::new(keys)));
+            }
             self.remove_unfinished(|key, by| by == incarnation && names.contains(key))?;
             {
                 let mut records = self.records();
@@ -440,6 +490,7 @@ impl Holder {
                 }
                 fallible::reserve_entries(&mut records.by_key, asked.len())?;
                 fallible::reserve_entries(&mut records.unfinished, asked.len())?;
+                fallible::reserve_entries(&mut records.replaced, replaced.len())?;
             }
             self.contents.make(Verb::Init(init), Payload::Values(values))
         };
@@ -450,7 +501,13 @@ impl Holder {
             return made;
         }
         let replaced = replaced.into_iter().filter(|suspended| suspended.record.is_visible);
-        let was_visible: HashSet<Key> = replaced.map(|suspended| suspended.key).collect();
+        let mut was_visible = HashSet::new();
+        for suspended in replaced {
+            was_visible.insert(suspended.key.clone());
+            if let Some(contents) = &before {
+                records.keep(suspended, contents, incarnation);
+            }
+        }
         let mut reply = proto::Reply::default();
         for (key, placement) in asked {
             records.newest = records.newest.max(placement.layout);
@@ -505,6 +562,7 @@ impl Holder {
         }
         for key in &keys.keys {
             records.unfinished.remove(key.as_str());
+            records.replaced.remove(key.as_str());
             if let Some(record) = records.by_key.get_mut(key.as_str()) {
                 record.is_visible = true;
             }

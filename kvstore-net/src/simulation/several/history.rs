@@ -337,7 +337,11 @@ impl History {
     fn may_be_removed(&self, key: usize, except: Option<&Call>) -> bool {
         let started = except.map(|call| call.started);
         self.calls.iter().any(|call| {
-            call.kind.may_remove() && call.keys.contains(&key) && Some(call.started) != started
+            let has_failed = matches!(call.end, Some((.., Outcome::Failed(_))));
+            call.kind.may_remove()
+                && !has_failed
+                && call.keys.contains(&key)
+                && Some(call.started) != started
         })
     }
 
