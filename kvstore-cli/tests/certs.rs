@@ -6,7 +6,7 @@
     reason = "a test may abort without memory"
 )]
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
 mod process;
 

@@ -116,7 +116,7 @@ impl TestServer {
     /// Sends the bytes as the messages of a member. Returns the bytes of the answers.
     fn join(&mut self, bytes: &[u8]) -> Bytes {
         self.request(JOIN, bytes, |body| async {
-            body.collect().await.map_or_else(|_| Bytes::new(), |body| body.to_bytes())
+            body.collect().await.map_or_else(|_| Bytes::new(), http_body_util::Collected::to_bytes)
         })
     }
 

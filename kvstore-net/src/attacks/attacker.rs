@@ -85,7 +85,8 @@ impl Attacker {
                 .unwrap(),
         };
         let (channel, incarnation, membership) = runtime.block_on(async {
-            let channel = endpoint.local_address(Some(FROM)).connect().await.unwrap();
+            let channel = endpoint.local_address(Some(FROM)).connect().await;
+            let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
             let (sender, receiver) = mpsc::channel(4);
             let join = proto::JoinRequest {
                 version: VERSION,

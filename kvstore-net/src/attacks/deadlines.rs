@@ -46,12 +46,12 @@ fn a_push_whose_deadline_passes_takes_effect_once() {
     let backends = backends();
     let server = server(&backends);
     let count = Arc::new(AtomicUsize::new(0));
-    let (begin, begun) = mpsc::channel();
+    let (started, is_started) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let (counted, released) = (Arc::clone(&count), Mutex::new(released));
     let updater = move |_: &Key, _: &Tensor, _: &mut Tensor| {
         counted.fetch_add(1, Ordering::Relaxed);
-        begin.send(Instant::now())?;
+        started.send(Instant::now())?;
         Ok(released.lock().unwrap().recv()?)
     };
     server.store().set_updater(Some(Arc::new(updater))).unwrap();
@@ -60,7 +60,7 @@ fn a_push_whose_deadline_passes_takes_effect_once() {
     let sequence = attacker.next_sequence();
     let releasing = std::thread::spawn(move || {
         // The request has arrived before, so its deadline has passed then.
-        let end = begun.recv().unwrap() + Duration::from_millis(200);
+        let end = is_started.recv().unwrap() + Duration::from_millis(200);
         let (_never, pause) = mpsc::channel::<()>();
         let _ = pause.recv_timeout(end.saturating_duration_since(Instant::now()));
         release.send(()).unwrap();

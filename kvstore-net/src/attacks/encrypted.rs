@@ -8,7 +8,18 @@ use crate::certificates::Certificates;
 /// Returns a server with limits for each peer, like that of the other attacks.
 fn protected(authority: &Authority, backends: &Backends) -> Server {
     let options = ServerOptions::new("127.0.0.1:0").peer_bytes(PEER_BYTES).peer_connections(64);
-    Server::start(backends, &options.certificates(authority.issue("server"))).unwrap()
+    let options = options.metrics("127.0.0.1:0").certificates(authority.issue("server"));
+    Server::start(backends, &options).unwrap()
+}
+
+/// Returns how many connections the server has, of all peers.
+fn num_connections(server: &Server) -> f64 {
+    let mut stream = TcpStream::connect(server.metrics_address().unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("kvstore_connections "));
+    line.unwrap().parse().unwrap()
 }
 
 fn join(server: &Server, name: &str, certificates: &Certificates) -> Attacker {
@@ -140,7 +151,10 @@ fn handshakes_that_stop_do_not_keep_members_out() {
             serves_encrypted(&server, &certificates);
         }
     }
+    // The server accepts connections in their order.
     serves_encrypted(&server, &certificates);
+    let num_connections = num_connections(&server);
+    assert!(num_connections < 74.0, "{num_connections} connections");
     most_open(&mut open, 64);
     // The value of the member.
     assert!(live_bytes(&backends) < 4096, "{} bytes are in use", live_bytes(&backends));
@@ -163,8 +177,10 @@ fn peers_that_stop_after_the_handshake_do_not_keep_members_out() {
         }
         open.push(stream);
     }
-    let mut further = attacker::connect(server.address());
-    closes(&mut further);
+    let further = attacker::connect(server.address());
+    further.set_nonblocking(false).unwrap();
+    let mut further = authority.encrypted(further, Some("worker"));
+    further.conn.complete_io(&mut further.sock).unwrap_err();
     serves_encrypted(&server, &certificates);
     drop(open);
     // The attacker may connect again.

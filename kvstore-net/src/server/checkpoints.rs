@@ -55,10 +55,10 @@ impl Checkpoints {
         self.folders().get(folder).map_or(0, |folder| folder.published)
     }
 
-    /// Writes the snapshot of this server for a member. Does nothing if this or a later checkpoint is
-    /// complete. Removes the part of an earlier checkpoint that will never be complete: each member
-    /// writes one at a time, and dead ones write none. Otherwise, attempts that fail because another
-    /// server has a full disk would also fill this one.
+    /// Writes the snapshot of this server for a member. Does nothing if this or a later checkpoint
+    /// is complete. Removes the parts of earlier checkpoints that will never be complete: each
+    /// member writes one at a time, and dead ones write none. Otherwise, attempts that fail because
+    /// another server has a full disk would also fill this one.
     ///
     /// # Errors
     /// - [`Error::Io`] if the file cannot be written, for example because the disk is full.

@@ -96,7 +96,7 @@ fn a_full_disk_keeps_the_earlier_checkpoint() {
     }
 }
 
-/// Each server has its own disk, and only that of the second one is full.
+/// Each server has its own disk, and the second disk is full.
 #[test]
 fn failed_checkpoints_do_not_fill_the_disks_of_other_servers() {
     let Some(full) = SmallDisk::mount() else { return };
