@@ -1,10 +1,11 @@
 //! [`Group`]: the state of a group, shared by the calls of all members.
 
+mod barrier;
 mod identities;
 #[cfg(test)]
 pub(crate) mod seen;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
+use self::barrier::Barrier;
 use self::identities::Identities;
 use super::access::Identity;
 #[cfg(test)]
@@ -54,16 +56,6 @@ struct State {
     /// How many repeated calls got the outcome of the first attempt.
     #[cfg(test)]
     num_repeated: usize,
-}
-
-#[derive(Debug, Default)]
-struct Barrier {
-    /// The number of barriers that the group has passed.
-    round: u64,
-    /// Who has arrived at the next one, with the incarnation.
-    arrived: BTreeMap<String, u64>,
-    /// The round in which the current incarnation of each name joined.
-    first_rounds: HashMap<String, u64>,
 }
 
 /// Who makes a call.
@@ -321,11 +313,6 @@ impl Group {
         self.state().is_draining
     }
 
-    /// Returns the number of barriers that the group has passed.
-    pub(crate) fn num_barriers(&self) -> u64 {
-        self.state().barrier.round
-    }
-
     /// Waits until the live members change.
     pub(crate) fn members_changed(&self) -> Notified<'_> {
         self.members_changed.notified()
@@ -466,56 +453,6 @@ impl Group {
         )))
     }
 
-    /// Waits until the group has passed this number of barriers.
-    ///
-    /// # Errors
-    /// - [`Error::Timeout`] if that takes too long. The message names the missing workers.
-    /// - [`Error::Closed`] if the server ends, or a later process takes the name of the caller.
-    pub(crate) async fn barrier(
-        &self,
-        caller: &Caller,
-        round: u64,
-        deadline: Instant,
-    ) -> Result<()> {
-        self.change(|state| {
-            if state.barrier.round < round && state.check(caller).is_ok() {
-                state.barrier.arrived.insert(caller.name.clone(), caller.incarnation);
-                state.pass_barrier();
-            }
-        });
-        let passed = self.find(deadline, |state| {
-            if state.barrier.round >= round {
-                return Some(Ok(()));
-            }
-            #[cfg(test)]
-            if Fault::HoldName.is_planted() {
-                return None;
-            }
-            if state.check(caller).is_err() {
-                // A later process has this name, and its join waits for this call to end.
-                return Some(Err(left()));
-            }
-            if state.is_draining {
-                state.barrier.arrived.remove(&caller.name);
-                return Some(Err(ending()));
-            }
-            None
-        });
-        if let Some(result) = passed.await {
-            return result;
-        }
-        // Another thread may have passed the barrier since the deadline.
-        self.change(|state| {
-            if state.barrier.round >= round {
-                return Ok(());
-            }
-            if state.barrier.arrived.get(&caller.name) == Some(&caller.incarnation) {
-                state.barrier.arrived.remove(&caller.name);
-            }
-            Err(Error::Timeout(format!("barrier: waiting for {}", state.missing().join(", "))))
-        })
-    }
-
     /// Refuses calls from now on, ends those that wait for other members, and waits until the
     /// others are done.
     pub(crate) async fn drain(&self, deadline: Instant) {
@@ -569,25 +506,6 @@ impl State {
         let live = self.members.live().into_iter();
         let workers = live.filter(|(_, member)| member.role == Role::Worker);
         workers.map(|(name, _)| name.to_owned()).collect()
-    }
-
-    /// Returns the live workers that have not arrived at the barrier.
-    fn missing(&self) -> Vec<String> {
-        #[cfg(test)]
-        if Fault::CountDead.is_planted() && self.barrier.arrived.len() >= self.workers().len() {
-            return Vec::new();
-        }
-        let workers = self.workers().into_iter();
-        let missing = workers.filter(|name| !self.barrier.arrived.contains_key(name));
-        missing.map(|name| format!("`{name}`")).collect()
-    }
-
-    /// Begins the next round if every live worker has arrived.
-    fn pass_barrier(&mut self) {
-        if !self.barrier.arrived.is_empty() && self.missing().is_empty() {
-            self.barrier.arrived.clear();
-            self.barrier.round += 1;
-        }
     }
 }
 
