@@ -18,8 +18,8 @@ fn the_code_was_generated_from_the_protocol() {
     }
 }
 
-/// The description of the protocol, which servers return to tools such as `grpcurl`, is not text, so
-/// it has no checksum.
+/// The description of the protocol, which servers return to tools such as `grpcurl`, is not text,
+/// so it has no checksum.
 #[test]
 fn the_description_has_all_names_of_the_protocol() {
     let description = include_bytes!("../src/proto/descriptor.bin");

@@ -141,8 +141,8 @@ fn on_several(name: &str, divide_above: usize) -> (Vec<Arc<Server>>, NetStore) {
     (servers, NetStore::connect(backends(), &options).unwrap())
 }
 
-/// Starts several servers in this process and returns their only worker, which can set updaters. The
-/// servers have complete values, as updaters expect.
+/// Starts several servers in this process and returns their only worker, which can set updaters.
+/// The servers have complete values, as updaters expect.
 fn several_here(name: &str) -> NetStore {
     let servers: Vec<_> = (0..NUM_SERVERS).map(|_| start(name)).collect();
     let options = NetStoreOptions::new("").divide_above(usize::MAX);

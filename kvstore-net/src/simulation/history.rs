@@ -210,7 +210,8 @@ impl History {
         self.new_effects.push(element);
     }
 
-    /// Returns a call that its process began after the end of this one, and that the server has made.
+    /// Returns a call that its process began after the end of this one, and that the server has
+    /// made.
     fn overtaking(&self, number: usize) -> Option<&Call> {
         let (ended, _) = self.calls[number].end.as_ref()?;
         let process = self.calls[number].process;

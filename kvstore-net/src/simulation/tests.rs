@@ -18,8 +18,8 @@ use crate::server::group::{Caller, Group, MOST_CALLS};
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 1000;
 
-/// A seed with a rare history, and what happens in it at least this often. A change of the schedules
-/// gives the seed another history, and then the check fails.
+/// A seed with a rare history, and what happens in it at least this often. A change of the
+/// schedules gives the seed another history, and then the check fails.
 pub(super) struct Kept(pub(super) u64, pub(super) &'static [(&'static str, usize)]);
 
 const KEPT: [Kept; 6] = [

@@ -1,5 +1,5 @@
 //! Workers that die within calls of several steps: other workers never see a mix of the old and the
-//! new contents, and can go on.
+//! new contents, and continue.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};

@@ -34,7 +34,8 @@ struct Attempts {
 impl Sharded {
     /// Stores values. The homes of the keys decide whose values are stored. The other servers get
     /// their parts before the homes show the keys to other members. If a server fails before that,
-    /// the keys of this call are removed again, and those that it has replaced get their old values.
+    /// the keys of this call are removed again, and those that it has replaced get their old
+    /// values.
     pub(in crate::client) fn init(
         &self,
         keys: &[Key],
