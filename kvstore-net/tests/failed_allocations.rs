@@ -32,7 +32,7 @@ const NUM_ROWS: usize = 1 << 19;
 struct Connected {
     store: NetStore,
     backends: Backends,
-    _servers: Vec<Server>,
+    servers: Vec<Server>,
 }
 
 fn key(name: &str) -> [Key; 1] {
@@ -48,7 +48,7 @@ impl Connected {
             servers.iter().map(|server| server.address().to_string()).collect();
         let options = NetStoreOptions::of_servers(addresses).divide_above(1 << 18);
         let store = NetStore::connect(&backends, &options).unwrap();
-        let connected = Self { store, backends, _servers: servers };
+        let connected = Self { store, backends, servers };
         connected.store.init(&key("w"), &[connected.value(1.0)]).unwrap();
         connected
     }
@@ -75,7 +75,7 @@ impl Connected {
     fn check(&self) {
         let value = &self.store.pull(&key("w"), 0).unwrap()[0];
         let numbers = value.as_slice::<f32>().unwrap();
-        for part in numbers.chunks(numbers.len() / self._servers.len()) {
+        for part in numbers.chunks(numbers.len() / self.servers.len()) {
             assert!(part.iter().all(|number| *number == part[0]), "a part of a push was made");
         }
     }
