@@ -1,4 +1,5 @@
-//! A failed allocation in a call, in the worker or in a server, returns an error. Other calls go on.
+//! A failed allocation in a call, in the worker or in a server, returns an error, and later calls
+//! succeed.
 //!
 //! The file has one test, because the allocator is global.
 
@@ -70,8 +71,8 @@ impl Connected {
         self.store.push(&key("w"), slice::from_ref(value), 0)
     }
 
-    /// Checks that the store goes on, and that each server has its part of the old value or that of
-    /// the new one.
+    /// Checks that the next call succeeds, and that each server has its part of the old value or
+    /// that of the new one.
     fn check(&self) {
         let value = &self.store.pull(&key("w"), 0).unwrap()[0];
         let numbers = value.as_slice::<f32>().unwrap();

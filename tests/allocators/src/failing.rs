@@ -15,8 +15,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 
-/// The size in bytes from which an allocation may fail, by default. Shorter allocations do not depend on the
-/// size of the data; the largest of these, the list of free blocks by size class, has 20,800 bytes.
+/// The size in bytes from which an allocation may fail, by default. Shorter allocations do not
+/// depend on the size of the data; the largest of these, the list of free blocks by size class, has
+/// 20,800 bytes.
 pub const LONG: usize = 21 << 10;
 
 /// The environment variable that names the case of a child process.
