@@ -81,6 +81,9 @@ mod attacks;
 mod certificates;
 mod client;
 #[cfg(test)]
+#[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a check fails by panicking")]
+mod draining;
+#[cfg(test)]
 mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -23,9 +23,6 @@ pub(crate) mod service;
 pub(crate) mod serving;
 mod snapshots;
 mod standard;
-#[cfg(test)]
-#[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a test fails by panicking")]
-mod tests;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -234,7 +231,7 @@ impl Server {
     }
 
     /// Stops the server like [`Self::shut_down`], but waits at most this long for the calls.
-    fn shut_down_within(&self, limit: Duration) {
+    pub(crate) fn shut_down_within(&self, limit: Duration) {
         if self.process.is_inherited() {
             return;
         }

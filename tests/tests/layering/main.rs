@@ -63,6 +63,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "attacks",
             "fuzzing",
             "versions",
+            "draining",
         ],
     ),
     (

@@ -1,12 +1,14 @@
 //! The end of a server.
 
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use kvstore_core::{CpuBackend, Device, Key, KvStore, Tensor};
+use kvstore_core::{Backends, CpuBackend, Device, Key, KvStore, Tensor};
 
-use super::*;
 use crate::client::{NetStore, NetStoreOptions};
+use crate::server::{Server, ServerOptions};
 
 /// The test would never end if the server waited for the call, which ends after the server.
 #[test]
@@ -14,7 +16,8 @@ fn a_server_does_not_wait_longer_than_its_limit_for_a_call() {
     let backends = Backends::new(vec![CpuBackend::new()]);
     let server = Server::start(&backends, &ServerOptions::new("127.0.0.1:0")).unwrap();
     // The call repeats until its timeout, because its server has ended.
-    let options = NetStoreOptions::new(server.address().to_string()).timeout(CLOSE);
+    let options =
+        NetStoreOptions::new(server.address().to_string()).timeout(Duration::from_secs(5));
     let store = NetStore::connect(&backends, &options).unwrap();
     let (key, value) =
         ([Key::new("w").unwrap()], Tensor::from_slice(&backends, Device::cpu(0), [2], &[0_f32; 2]));
