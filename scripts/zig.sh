@@ -54,9 +54,9 @@ use_system_unwinder() {
 }
 
 # Makes zig the linker of cargo and the C compiler of its dependencies for a platform, and sets
-# `target`. cargo and maturin must use the
-# same linker, because cargo compiles everything again for another one. The jar and the wheel may be
-# built at the same time, so each build writes files of its own and renames them.
+# `target`. cargo and maturin must use the same linker, because cargo compiles everything again for
+# another one. The jar and the wheel may be built at the same time, so each build writes files of
+# its own and renames them.
 use_zig() {
     target=${1#linux-}-unknown-linux-gnu
     # The toolchain always contains the target of this machine.

@@ -321,7 +321,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
 ];
 
 /// Further crates that the tests of a crate use: the suites, and the stores that they take.
-const IN_TESTS: [(&str, &str); 13] = [
+const IN_TESTS: [(&str, &str); 14] = [
     ("kvstore-core", "kvstore-allocators"),
     ("kvstore-cuda", "kvstore-emulator"),
     ("kvstore-cuda", "kvstore-allocators"),
@@ -331,6 +331,7 @@ const IN_TESTS: [(&str, &str); 13] = [
     ("kvstore-dist", "kvstore-allocators"),
     ("kvstore-dist", "kvstore-tests"),
     ("kvstore-net", "kvstore"),
+    ("kvstore-net", "kvstore-allocators"),
     ("kvstore-net", "kvstore-tests"),
     ("kvstore-cli", "kvstore-core"),
     ("kvstore-cli", "kvstore-tests"),
