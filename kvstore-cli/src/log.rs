@@ -4,7 +4,7 @@ use clap::ArgMatches;
 use kvstore::Error;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
-use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::given;
@@ -37,10 +37,10 @@ pub(crate) fn start(arguments: &ArgMatches) -> Result<(), Error> {
         tracing_subscriber::fmt::layer().with_span_events(spans).with_writer(std::io::stderr);
     match find("log_format").map(|(_, found)| found.as_str()) {
         None | Some("text") => {
-            tracing_subscriber::registry().with(layer.with_ansi(false).with_filter(targets)).init();
+            tracing_subscriber::registry().with(targets).with(layer.with_ansi(false)).init();
         }
         Some("json") => {
-            tracing_subscriber::registry().with(layer.json().with_filter(targets)).init();
+            tracing_subscriber::registry().with(targets).with(layer.json()).init();
         }
         Some(found) => {
             let text = format!("option `log_format`: expected text or json, found `{found}`");

@@ -10,11 +10,15 @@ thread_local! {
     static CURRENT: Cell<Option<TraceContext>> = const { Cell::new(None) };
 }
 
+/// The flag of a trace that the caller records.
+const SAMPLED: u8 = 1;
+
 /// The position in a distributed trace, as W3C Trace Context defines it
 /// (<https://www.w3.org/TR/trace-context/>, version 00).
 ///
 /// The calls inside of [`TraceContext::scope`] send it to the servers, whose `tracing` spans have
-/// it in the fields `trace_id` and `parent_id`.
+/// it in the fields `trace_id` and `parent_id`. If the flags have the bit `sampled`, the spans have
+/// the level `INFO`, and otherwise `DEBUG`.
 ///
 /// ```
 /// use kvstore_net::TraceContext;
@@ -50,14 +54,6 @@ impl TraceContext {
         let _restore = Restore(CURRENT.replace(Some(self)));
         run()
     }
-
-    pub(crate) fn trace_id(self) -> impl fmt::Display {
-        format!("{:032x}", self.trace_id)
-    }
-
-    pub(crate) fn parent_id(self) -> impl fmt::Display {
-        format!("{:016x}", self.parent_id)
-    }
 }
 
 impl fmt::Display for TraceContext {
@@ -86,19 +82,41 @@ impl FromStr for TraceContext {
 }
 
 fn parse(text: &str) -> Option<TraceContext> {
-    let mut parts = text.split('-');
-    let mut hex = |len: usize| {
-        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        parts.next().filter(|part| part.len() == len && part.bytes().all(is_digit))
-    };
-    let (version, trace_id, parent_id, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
-    if version != "00" || parts.next().is_some() {
-        return None;
-    }
-    let trace_id = u128::from_str_radix(trace_id, 16).ok().filter(|id| *id != 0)?;
-    let parent_id = u64::from_str_radix(parent_id, 16).ok().filter(|id| *id != 0)?;
-    let flags = u8::from_str_radix(flags, 16).ok()?;
+    let TraceIds { trace_id, parent_id, flags } = TraceIds::in_header(text)?;
+    let trace_id = u128::from_str_radix(trace_id, 16).ok()?;
+    let parent_id = u64::from_str_radix(parent_id, 16).ok()?;
     Some(TraceContext { trace_id, parent_id, flags })
+}
+
+/// The IDs of a trace and of the caller, as hexadecimal digits, and the flags.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TraceIds<'a> {
+    pub(crate) trace_id: &'a str,
+    pub(crate) parent_id: &'a str,
+    flags: u8,
+}
+
+impl<'a> TraceIds<'a> {
+    /// Returns the IDs in the value of a header `traceparent`, or `None` if it is not valid.
+    pub(crate) fn in_header(text: &'a str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let mut hex = |len: usize| {
+            let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            parts.next().filter(|part| part.len() == len && part.bytes().all(is_digit))
+        };
+        let (version, trace_id, parent_id, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
+        let is_zero = |digits: &str| digits.bytes().all(|digit| digit == b'0');
+        if version != "00" || is_zero(trace_id) || is_zero(parent_id) || parts.next().is_some() {
+            return None;
+        }
+        let flags = u8::from_str_radix(flags, 16).ok()?;
+        Some(Self { trace_id, parent_id, flags })
+    }
+
+    /// Returns whether the caller records the trace.
+    pub(crate) fn is_sampled(self) -> bool {
+        self.flags & SAMPLED != 0
+    }
 }
 
 #[cfg(test)]

@@ -407,7 +407,7 @@ fn each_role_reads_health_and_the_protocol() {
 
 /// Keeps the fields of the spans of calls.
 #[derive(Clone, Default)]
-struct Spans(Arc<Mutex<Vec<(u64, String)>>>);
+struct Spans(Arc<Mutex<Vec<String>>>);
 
 struct Fields<'a>(&'a mut String);
 
@@ -421,25 +421,13 @@ impl<S: tracing::Subscriber> Layer<S> for Spans {
     fn on_new_span(
         &self,
         attributes: &tracing::span::Attributes<'_>,
-        id: &tracing::span::Id,
+        _id: &tracing::span::Id,
         _context: Context<'_, S>,
     ) {
-        let mut text = format!("{} ", attributes.metadata().name());
+        let metadata = attributes.metadata();
+        let mut text = format!("{} {} ", metadata.level(), metadata.name());
         attributes.record(&mut Fields(&mut text));
-        self.0.lock().unwrap().push((id.into_u64(), text));
-    }
-
-    fn on_record(
-        &self,
-        id: &tracing::span::Id,
-        values: &tracing::span::Record<'_>,
-        _context: Context<'_, S>,
-    ) {
-        let mut spans = self.0.lock().unwrap();
-        let span = spans.iter_mut().rev().find(|(known, _)| *known == id.into_u64());
-        if let Some((_, text)) = span {
-            values.record(&mut Fields(text));
-        }
+        self.0.lock().unwrap().push(text);
     }
 }
 
@@ -450,16 +438,20 @@ fn spans_of_calls_have_the_trace_of_the_caller() {
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let server = start(&observed());
     let store: NetStore = connect(&options(&server).name("traced"));
-    let context: TraceContext =
-        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
-    context.scope(|| store.init(&[key("w")], &[value(1.0)]).unwrap());
+    let in_trace = |flags: &str, call: &dyn Fn()| {
+        let text = format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{flags}");
+        text.parse::<TraceContext>().unwrap().scope(call);
+    };
+    in_trace("01", &|| store.init(&[key("w")], &[value(1.0)]).unwrap());
+    in_trace("00", &|| store.push(&[key("w")], &[value(1.0)], 0).unwrap());
     store.pull(&[key("w")], 0).unwrap();
     let found = |parts: &[&str]| {
         let spans = spans.0.lock().unwrap();
-        spans.iter().any(|(_, text)| parts.iter().all(|part| text.contains(part)))
+        spans.iter().any(|text| parts.iter().all(|part| text.contains(part)))
     };
     let trace = "trace_id=0af7651916cd43dd8448eb211c80319c parent_id=b7ad6b7169203331";
-    assert!(found(&["call ", "verb=\"init\"", "member=\"traced\"", "sequence=1", trace]));
-    assert!(found(&["call ", "verb=\"pull\""]));
+    assert!(found(&["INFO call ", "verb=\"init\"", "member=\"traced\"", "sequence=1", trace]));
+    assert!(found(&["DEBUG call ", "verb=\"push\"", "sequence=2", trace]));
+    assert!(found(&["DEBUG call ", "verb=\"pull\""]));
     assert!(!found(&["verb=\"pull\"", "trace_id"]));
 }

@@ -12,7 +12,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
-use tracing::{Instrument, Span, field};
+use tracing::{Instrument, Level, Span, field};
 
 use super::access::Permission;
 use super::group::{Caller, MOST_CALLS, Running};
@@ -25,7 +25,7 @@ use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::Role;
 use crate::same_process::{LocalMember, keep_error};
-use crate::trace::TraceContext;
+use crate::trace::TraceIds;
 use crate::wire::{Incoming, IncomingValues, Receiver, failure_of, parse_keys};
 
 /// The bytes that an answer needs for a key, besides its name.
@@ -387,21 +387,29 @@ impl Service {
     }
 }
 
-/// Returns the span of a call, with the trace of the caller.
+/// Returns the span of a call, with the trace of the caller. Its level is `INFO` if the caller
+/// records the trace, and `DEBUG` otherwise, because a span takes 2 us.
 fn span_of(verb: &'static str, request: &proto::Request) -> Span {
     // Not yet known to be a member, so the name may have any length.
     let member = request.member.get(..MOST_NAME_BYTES).unwrap_or(&request.member);
     let member = if member.len() > MOST_NAME_BYTES { "" } else { member };
     let sequence = request.sequence;
-    let (trace_id, parent_id) = (field::Empty, field::Empty);
-    let span = tracing::info_span!("call", verb, member, sequence, trace_id, parent_id);
-    if !span.is_disabled()
-        && let Ok(context) = request.traceparent.parse::<TraceContext>()
-    {
-        span.record("trace_id", field::display(context.trace_id()));
-        span.record("parent_id", field::display(context.parent_id()));
+    let ids = || TraceIds::in_header(&request.traceparent);
+    macro_rules! span {
+        ($level:expr) => {
+            // Evaluates the fields only if the span is enabled.
+            tracing::span!(
+                $level,
+                "call",
+                verb,
+                member,
+                sequence,
+                trace_id = ids().map(|ids| field::display(ids.trace_id)),
+                parent_id = ids().map(|ids| field::display(ids.parent_id)),
+            )
+        };
     }
-    span
+    if ids().is_some_and(TraceIds::is_sampled) { span!(Level::INFO) } else { span!(Level::DEBUG) }
 }
 
 fn failed(error: &Error) -> Answer {

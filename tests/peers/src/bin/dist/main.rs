@@ -15,8 +15,8 @@
 //! - `wire`: two threads that exchange the same bytes over loopback ([`wire`])
 //! - `net-server ADDRESS`, `net-worker ADDRESS MOMENTUM`: a server of the network store, a worker;
 //!   with certificates if `KVSTORE_CERTIFICATES` names some
-//! - `net-calls ADDRESS`, `net-calls ADDRESS traced`: the calls that `languages.py` compares
-//!   ([`calls`]), the latter with a trace context
+//! - `net-calls ADDRESS EVERY`: the calls that `languages.py` compares ([`calls`]). Each call of
+//!   EVERY ones is in a trace, or none if EVERY is 0
 //! - `raw-server ADDRESS NUM_WORKERS`, `raw-worker ADDRESS`: the same over plain sockets ([`raw`])
 #![allow(missing_docs, reason = "a program")]
 
@@ -32,18 +32,13 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use kvstore::{
-    Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store, TraceContext,
-};
+use kvstore::{Device, Error, Key, NDArray, OnExisting, Optimizer, Pairs, Result, Store};
 
 use overlap::Kind;
 use wire::Wire;
 
 /// A power of two. Values are multiples of 1 / 1024, so every sum and step is exact, in any order.
 const LEARNING_RATE: f64 = 1.0 / 16.0;
-
-/// A trace context, the example of the standard.
-const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// What a server sends as its rank. It answers the driver's lines with nothing, and ends with it.
 const SERVER: &str = "\"server\"";
@@ -218,12 +213,8 @@ fn serve(
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
-        ["net-calls", server] => return calls::answer(server),
-        ["net-calls", server, "traced"] => {
-            return TRACE.parse::<TraceContext>()?.scope(|| calls::answer(server));
-        }
-        _ => {}
+    if let ["net-calls", server, every] = words[..] {
+        return calls::answer(server, every.parse()?);
     }
     let address = env::var("KVSTORE_PEERS").map_err(|_| "`dist.py` starts this program")?;
     let connected = || -> std::io::Result<TcpStream> {
