@@ -396,7 +396,9 @@ fn each_role_reads_health_and_the_protocol() {
         // In TLS 1.3, the server rejects the client after the client has connected.
         if let Ok(channel) = encrypted(&authority, &server, None).await {
             let status = HealthClient::new(channel).check(of_all()).await.unwrap_err();
-            assert_eq!(status.code(), Code::Unknown, "{status:?}");
+            // The connection may end before or after the request is sent.
+            let codes = [Code::Unknown, Code::Cancelled, Code::Unavailable];
+            assert!(codes.contains(&status.code()), "{status:?}");
         }
         let plain = Channel::from_shared(format!("http://{}", server.address())).unwrap();
         if let Ok(channel) = plain.connect().await {

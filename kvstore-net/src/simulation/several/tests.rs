@@ -5,7 +5,7 @@ use super::simulate;
 use crate::faults::Fault;
 use crate::quiet::needs_quiet;
 use crate::simulation::checked::Checked;
-use crate::simulation::tests::{Kept, check, find};
+use crate::simulation::tests::{Kept, check, check_repetition, find};
 
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 300;
@@ -46,7 +46,7 @@ fn snapshots_keep_their_promises_in_every_schedule() {
 fn a_seed_repeats_a_simulation_of_several_servers() {
     let _quiet = needs_quiet();
     for seed in (0..30).chain((0..30).map(|seed| seed | SNAPSHOTS)) {
-        assert_eq!(simulate(seed).to_string(), simulate(seed).to_string(), "seed {seed}");
+        check_repetition(seed, simulate);
     }
 }
 
