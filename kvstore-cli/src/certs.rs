@@ -93,7 +93,7 @@ fn hosts(text: &str) -> Result<Vec<String>, Error> {
     }
     for host in hosts() {
         if let Some(fault) = fault_of(host) {
-            // The start of a long one identifies it.
+            // The start of a long name identifies it.
             return Err(Error::invalid(format!("--hosts: `{host:.80}`: {fault}")));
         }
     }

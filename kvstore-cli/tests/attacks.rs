@@ -1,5 +1,5 @@
 //! Peers that fill the memory of a server with frames of HTTP/2, or with parts of handshakes and of
-//! requests. Here, because the memory of a process is measured.
+//! requests. They measure the memory of a process, so the server has one of its own.
 
 #![allow(
     clippy::disallowed_macros,
@@ -209,7 +209,7 @@ fn handshakes_without_an_end_do_not_fill_the_memory() {
     let (server, address) =
         Process::serve(&["--address", "127.0.0.1:0", "--certificates", &folder]);
     let before = kilobytes(&server);
-    // Records of a message that has 65,000 bytes, of which the last ones are missing.
+    // Records of a message of 65,000 bytes whose last bytes are missing.
     let mut bytes = Vec::new();
     for start in [&b"\x01\x00\xFD\xE8\x03\x03"[..], b"", b"", b""] {
         let mut record = start.to_vec();

@@ -185,7 +185,7 @@ impl Account {
         self.num_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the members that count at the moment.
+    /// Returns the number of members of the peer.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn num_members(&self) -> usize {
         self.num_members.load(Ordering::Relaxed)

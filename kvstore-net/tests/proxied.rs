@@ -174,7 +174,7 @@ fn check_bytes(found: usize, elements: usize) {
     assert!((elements..elements + OVERHEAD).contains(&found), "{found} bytes for {elements}");
 }
 
-/// Connects to two servers, each of which gets half of the rows of a value.
+/// Connects to two servers. Each gets half of the rows of a value.
 fn connect_to_two() -> (Vec<Arc<Server>>, Vec<Proxy>, NetStore) {
     let servers = Vec::from([server(), server()]);
     let proxies = proxies_to(&servers);

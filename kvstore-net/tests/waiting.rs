@@ -74,7 +74,7 @@ fn child(address: &str) {
     assert!(text.contains("server `127.0.0.1:9`: no answer in 0.25 s"), "{text}");
 }
 
-/// Workers of which the first waits for a push of the second.
+/// Two workers. The first waits for a push of the second.
 struct Waiting {
     fast: Arc<NetStore>,
     _slow: NetStore,

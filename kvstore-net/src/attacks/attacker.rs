@@ -319,7 +319,7 @@ impl Attacker {
     }
 }
 
-/// Returns a random number, that of a process.
+/// Returns a random number for a process.
 pub(super) fn any_process() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish().max(1)

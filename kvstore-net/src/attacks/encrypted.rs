@@ -93,7 +93,7 @@ fn serves_encrypted(server: &Server, certificates: &Certificates) {
     assert_eq!(store.pull(&name, 0).unwrap()[0].to_vec::<f32>().unwrap(), [1.0; 4]);
 }
 
-/// The start of a handshake: a message of 65,000 bytes, of which a few arrive.
+/// The start of a handshake: the first bytes of a message of 65,000 bytes.
 const PART_OF_A_HANDSHAKE: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\xFD\xE8\x03\x03";
 
 #[test]

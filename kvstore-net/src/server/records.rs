@@ -41,8 +41,8 @@ pub(super) struct Suspended {
 pub(super) struct Replaced {
     record: Record,
     contents: Snapshot,
-    /// All keys at that time, in the order of initialisation.
-    keys: Arc<Vec<Key>>,
+    /// The positions of all keys at that time in the order of initialisation.
+    positions: Arc<HashMap<Key, usize>>,
     /// The incarnation of the member that has replaced the key.
     by: u64,
 }
@@ -54,8 +54,8 @@ impl Replaced {
 
     /// Returns whether the key was before another one in the order of initialisation.
     pub(super) fn was_before(&self, key: &Key, other: &Key) -> bool {
-        let mut found = self.keys.iter().filter(|found| [key, other].contains(found));
-        found.next() == Some(key) && found.next().is_some()
+        let position = |key| self.positions.get(key);
+        position(other).is_some_and(|other| position(key).is_some_and(|own| own < other))
     }
 }
 
@@ -133,7 +133,7 @@ impl Records {
     pub(super) fn keep(
         &mut self,
         suspended: Suspended,
-        (contents, keys): &(Snapshot, Arc<Vec<Key>>),
+        (contents, positions): &(Snapshot, Arc<HashMap<Key, usize>>),
         by: u64,
     ) {
         let Suspended { key, record, unfinished_by } = suspended;
@@ -141,8 +141,8 @@ impl Records {
             Some(earlier) if unfinished_by.is_some() => earlier.by = by,
             _ if unfinished_by.is_some() => {}
             _ => {
-                let (contents, keys) = (contents.clone(), Arc::clone(keys));
-                let replaced = Replaced { record, contents, keys, by };
+                let (contents, positions) = (contents.clone(), Arc::clone(positions));
+                let replaced = Replaced { record, contents, positions, by };
                 self.replaced.insert(key, replaced);
             }
         }

@@ -31,7 +31,7 @@ const KEPT: [Kept; 6] = [
     Kept(3923, &[("repeated call", 2), ("run of the server", 2), ("push in doubt", 1)]),
     // Most pushes whose outcome is not known.
     Kept(647, &[("push in doubt", 6)]),
-    // The same of barriers, and pulls that fail.
+    // Most barriers whose outcome is not known, and pulls that fail.
     Kept(494, &[("barrier in doubt", 4), ("pull failed", 2)]),
     // Most kinds of failures.
     Kept(5440, &[("pull failed", 1), ("push failed", 1), ("versions failed", 1)]),

@@ -477,9 +477,10 @@ impl Holder {
         let store = || {
             if !replaced.is_empty() {
                 let snapshot = self.contents.store().snapshot()?;
-                let keys = fallible::gather(snapshot.keys().cloned())?;
+                let mut positions = fallible::hash_map(snapshot.len())?;
+                positions.extend(snapshot.keys().cloned().zip(0..));
                 let is_replaced = |key: &Key| names.contains(key).then_some(None);
-                before = Some((snapshot.slice_rows(is_replaced)?, Arc::new(keys)));
+                before = Some((snapshot.slice_rows(is_replaced)?, Arc::new(positions)));
             }
             self.remove_unfinished(|key, by| by == incarnation && names.contains(key))?;
             {

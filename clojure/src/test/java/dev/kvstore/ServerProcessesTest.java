@@ -17,8 +17,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import org.junit.jupiter.api.condition.DisabledOnOs;
-import org.junit.jupiter.api.condition.OS;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -144,7 +142,6 @@ class ServerProcessesTest {
 
     @ParameterizedTest
     @EnumSource
-    @DisabledOnOs(OS.WINDOWS)
     void aSignalEndsALaunchedProcessAtOnce(Language language) throws Exception {
         Map<String, String> scheduler = environments().get(0);
         ChildJvm jvm = new ChildJvm();
@@ -174,7 +171,6 @@ class ServerProcessesTest {
 
     @ParameterizedTest
     @EnumSource
-    @DisabledOnOs(OS.WINDOWS)
     void aShutdownHookCompletesTheCallsOfAServer(Language language) throws Exception {
         Process process = new ChildJvm().start(language.server);
         // Ends the reads below if the process hangs.
