@@ -56,6 +56,8 @@ pub(crate) enum Fault {
     ReadNewest,
     /// A server forgets the snapshots of live members.
     ForgetSnapshots,
+    /// A round accepts pushes that are late.
+    AcceptLate,
 }
 
 thread_local! {

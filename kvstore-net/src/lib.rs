@@ -106,7 +106,7 @@ mod versions;
 mod wire;
 
 pub use certificates::Certificates;
-pub use client::{NetStore, NetStoreOptions, ServerStatus};
+pub use client::{LatePush, NetStore, NetStoreOptions, ServerStatus};
 pub use kvstore_core::GroupMember;
 pub use server::{CommandHandler, Server, ServerOptions};
 pub use trace::TraceContext;

@@ -22,6 +22,7 @@ const NOT_PROVIDED: [(&str, &str); 2] =
 /// | `dist_sync`, `dist` | like `local`, then over all processes of the MPI job |
 /// | `dist_device_sync`, `dist_sync_device` | like `device`, then over all processes of the job |
 /// | `dist_async`, `dist_device_async`, `dist_async_device` | on the servers in `KVSTORE_SERVERS` |
+/// | `dist_quorum` | there, over the workers of a round; see [`NetStoreOptions::quorum`] |
 ///
 /// [`create_with`] sets options.
 ///
@@ -51,7 +52,12 @@ pub fn create(name: &str) -> Result<Store> {
 /// | `divide_above` | 4 MiB | larger values are divided among the servers, in bytes |
 /// | `certificates` | `KVSTORE_CERTIFICATES` | the folder of the certificate of this member |
 /// | `insecure` | `KVSTORE_INSECURE`, or `false` | permits other machines without certificates |
+/// | `quorum` | none; `dist_quorum` needs it | the least number of members of a round |
+/// | `grace` | 1 | how many seconds a round with this number waits for others |
+/// | `late` | `reject` | whether late pushes fail, or with `next` belong to the next round |
+/// | `weight` | none | the weight of this worker, if a round computes the weighted mean |
 ///
+/// [`NetStoreOptions::quorum`]: crate::NetStoreOptions::quorum
 /// [`NetStoreOptions::name`]: crate::NetStoreOptions::name
 ///
 /// # Errors
@@ -105,7 +111,8 @@ fn span_processes(name: &str) -> Option<Result<Store>> {
 
 /// The names of stores on servers.
 #[cfg(not(feature = "net"))]
-const ON_SERVERS: [&str; 3] = ["dist_async", "dist_device_async", "dist_async_device"];
+const ON_SERVERS: [&str; 4] =
+    ["dist_async", "dist_device_async", "dist_async_device", "dist_quorum"];
 
 #[cfg(not(feature = "net"))]
 fn on_servers(name: &str, _options: &[(&str, &str)]) -> Option<Result<Store>> {

@@ -25,6 +25,11 @@ pub(crate) fn timeout() -> Result<Option<Duration>> {
 
 /// Returns the duration that a text states in seconds, or `None` if it is not a number above 0.
 pub(crate) fn seconds(text: &str) -> Option<Duration> {
-    let parsed = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    parsed.filter(|seconds| !seconds.is_zero())
+    duration(text).filter(|seconds| !seconds.is_zero())
+}
+
+/// Returns the duration that a text states in seconds, or `None` if it is not a number of at least
+/// 0.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
 }

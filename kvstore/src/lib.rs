@@ -65,8 +65,8 @@ pub use kvstore_dist::{Group, LocalCollective, transport};
 
 #[cfg(feature = "net")]
 pub use kvstore_net::{
-    Certificates, CommandHandler, NetStore, NetStoreOptions, Server, ServerOptions, ServerStatus,
-    TraceContext,
+    Certificates, CommandHandler, LatePush, NetStore, NetStoreOptions, Server, ServerOptions,
+    ServerStatus, TraceContext,
 };
 
 #[doc(hidden)]

@@ -97,6 +97,34 @@ impl Store {
         self.inner()?.on_member(Box::new(on_change))
     }
 
+    /// Sets the weight of this worker in the weighted means of the next rounds. See
+    /// [`NetStoreOptions::weight`](crate::NetStoreOptions::weight).
+    ///
+    /// ```
+    /// use kvstore::{DType, Device, NetStoreOptions, Server, ServerOptions};
+    /// use kvstore::{backends, connect, full};
+    ///
+    /// let server = Server::start(backends(), &ServerOptions::new("127.0.0.1:0"))?;
+    /// let options = NetStoreOptions::new(server.address().to_string()).quorum(2).weight(1.0);
+    /// let [a, b] = [connect(&options)?, connect(&options)?];
+    /// a.init("w", &full([2], 0.0, DType::F32, Device::cpu(0))?)?;
+    /// b.set_weight(3.0)?;
+    /// std::thread::scope(|scope| {
+    ///     let pushing = scope.spawn(|| a.push("w", &full([2], 1.0, DType::F32, Device::cpu(0))?));
+    ///     b.push("w", &full([2], 5.0, DType::F32, Device::cpu(0))?)?;
+    ///     pushing.join().unwrap()
+    /// })?;
+    /// assert_eq!(a.pull_new("w")?.to_vec::<f32>()?, [4.0, 4.0]);
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - The errors of [`WorkerGroup::set_weight`](crate::WorkerGroup::set_weight).
+    pub fn set_weight(&self, weight: f64) -> Result<()> {
+        self.inner()?.set_weight(weight)
+    }
+
     /// Leaves the group. Later calls of this store fail.
     ///
     /// # Errors

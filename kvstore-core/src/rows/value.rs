@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::row_sparse::{RowSparse, row_len};
+use super::sum::RowSum;
 use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::tensor::Tensor;
@@ -116,6 +117,33 @@ impl Value {
         RowSparse::new(shape, indices, elements).map(Self::Rows)
     }
 
+    /// Returns the sum of several values of one key, with the bits that a push of the values has.
+    /// It is row-sparse if all of them are, and on the device of the first one.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there are no values.
+    /// - [`Error::SpecMismatch`](crate::Error::SpecMismatch) if their types differ.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    pub fn sum(values: &[Self]) -> Result<Self> {
+        if let [only] = values {
+            return Ok(only.clone());
+        }
+        let none = || Error::invalid("sum: expected at least one value, found none");
+        let first = values.first().ok_or_else(none)?;
+        if let Some(other) = values.iter().find(|value| value.spec() != first.spec()) {
+            return Err(Error::operand_mismatch("sum", first.spec(), other.spec()));
+        }
+        let mut rows = fallible::with_capacity(values.len())?;
+        rows.extend(values.iter().filter_map(Self::rows));
+        if rows.len() == values.len() {
+            return RowSum::union(&rows)?.run_alone(first.memory()).map(Self::Rows);
+        }
+        let addends = fallible::try_collect(values.iter().map(Self::to_dense))?;
+        let mut sum = first.memory().allocate_like(first.spec().clone())?;
+        sum.sum_into(0, &addends)?;
+        Ok(Self::Dense(sum))
+    }
+
     /// Returns the stored elements: all elements, or only the rows of a row-sparse value.
     pub(crate) fn memory(&self) -> &Tensor {
         match self {
@@ -225,6 +253,8 @@ impl From<&RowSparse> for Value {
 mod tests {
     use super::*;
     use crate::cpu::CpuBackend;
+    use crate::store::{KvStore, LocalStore};
+    use crate::types::{DType, Key};
 
     /// Checks all cuts of a dense value and of row-sparse values with all sets of rows.
     fn check_cuts(backends: &Backends, (num_rows, row_len): (usize, usize)) {
@@ -247,6 +277,42 @@ mod tests {
             assert!(Value::concatenate(&parts).unwrap().is_identical(value).unwrap());
             assert!(value.slice_rows(0..num_rows + 1).is_err());
         }
+    }
+
+    /// Compares sums with those of a store without an updater.
+    #[test]
+    fn sums_are_those_of_a_push() {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        let dense = |elements: [f32; 4]| {
+            let tensor = Tensor::from_slice(&backends, Device::cpu(0), [2, 2], &elements).unwrap();
+            Value::from(tensor.cast(DType::F16).unwrap())
+        };
+        let rows = |index: i64, elements: [f32; 2]| {
+            let tensor = Tensor::from_slice(&backends, Device::cpu(0), [1, 2], &elements).unwrap();
+            let tensor = tensor.cast(DType::F16).unwrap();
+            Value::from(RowSparse::new([2, 2], Vec::from([index]), tensor).unwrap())
+        };
+        // The sums of two of these numbers have more digits than a half.
+        let dense = [dense([2048.0, 1.0, 0.1, 7.0]), dense([1.0, 2048.0, 0.2, 9.0])];
+        let rows = [rows(1, [1.0, 4096.0]), rows(0, [1.0, 3.0]), rows(1, [2.0, 1.0])];
+        let store = LocalStore::new("local", backends.clone()).unwrap();
+        let key = Key::new("w").unwrap();
+        store.init(std::slice::from_ref(&key), &dense[..1]).unwrap();
+        let mixed: Vec<Value> = dense.iter().chain(&rows).cloned().collect();
+        for values in [&dense[..], &rows, &mixed, &rows[..1]] {
+            let keys = vec![key.clone(); values.len()];
+            let expected = store.sums(&keys, values, None).unwrap();
+            let sum = Value::sum(values).unwrap();
+            assert!(sum.is_identical(&expected[0]).unwrap());
+            assert_eq!(sum.rows().is_some(), values.iter().all(|value| value.rows().is_some()));
+        }
+        assert!(Value::sum(&[]).is_err());
+        let other = Tensor::from_slice(&backends, Device::cpu(0), [4], &[0_f32; 4]).unwrap();
+        let error = Value::sum(&[rows[0].clone(), other.clone().into()]).unwrap_err();
+        assert_eq!(error.to_string(), "sum: expected [2, 2] f16, found [4] f32");
+        let mut place = other.clone();
+        place.sum_into(2, &[other.view(0, [2].into()).unwrap()]).unwrap();
+        assert!(place.sum_into(3, &[other.view(0, [2].into()).unwrap()]).is_err());
     }
 
     #[test]

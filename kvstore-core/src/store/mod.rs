@@ -477,6 +477,17 @@ pub trait WorkerGroup {
         Err(fixed("on_member"))
     }
 
+    /// Sets the weight of this worker in the weighted means of the next rounds.
+    ///
+    /// # Errors
+    /// - [`Unsupported`](crate::Error::Unsupported) if the store has no rounds with weights.
+    /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the weight is not a finite number
+    ///   above 0.
+    fn set_weight(&self, weight: f64) -> Result<()> {
+        let text = format!("set_weight {weight}: the store has no rounds with weights");
+        Err(Error::Unsupported(text))
+    }
+
     /// Leaves the group. Later calls of this store fail with [`Closed`](crate::Error::Closed).
     /// Dropping the store also leaves.
     ///

@@ -7,6 +7,7 @@ mod interop;
 mod random;
 mod reading;
 mod share;
+mod sum;
 
 use std::fmt;
 use std::ops;

@@ -159,6 +159,17 @@ pub enum Error {
     /// A bug in this library.
     #[error("internal error: {0}")]
     Internal(String),
+    /// A push belongs to a round that has closed without it. The worker pulls, and pushes to the
+    /// current round.
+    #[error("push of `{key}` for round {pushed}: the current round is {current}")]
+    LatePush {
+        /// A key of the push.
+        key: Key,
+        /// The round of the push, counted from 1.
+        pushed: u64,
+        /// The round that the next push of the key belongs to.
+        current: u64,
+    },
 }
 
 /// Returns the end of the message of [`Error::OutOfMemory`]: the memory in use and the limit, if
@@ -226,6 +237,7 @@ impl Error {
             Self::Closed { .. } => ErrorCode::Closed,
             Self::Poisoned { .. } => ErrorCode::Poisoned,
             Self::Internal(_) => ErrorCode::Internal,
+            Self::LatePush { .. } => ErrorCode::LatePush,
         }
     }
 
@@ -235,7 +247,8 @@ impl Error {
             Self::KeyNotFound { key }
             | Self::KeyExists { key }
             | Self::Updater { key, .. }
-            | Self::Poisoned { key } => Some(key),
+            | Self::Poisoned { key }
+            | Self::LatePush { key, .. } => Some(key),
             Self::SpecMismatch { key, .. } => key.as_ref(),
             Self::Server { source, .. } => source.key(),
             _ => None,
@@ -321,6 +334,9 @@ impl Error {
             Self::Closed { what } => Self::Closed { what: what.clone() },
             Self::Poisoned { key } => Self::Poisoned { key: key.clone() },
             Self::Internal(text) => Self::Internal(text.clone()),
+            Self::LatePush { key, pushed, current } => {
+                Self::LatePush { key: key.clone(), pushed: *pushed, current: *current }
+            }
         }
     }
 }
@@ -368,11 +384,12 @@ pub enum ErrorCode {
     Closed = 13,
     Poisoned = 14,
     Internal = 15,
+    LatePush = 16,
 }
 
 impl ErrorCode {
     /// Every code, in the order of its number.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::KeyNotFound,
         Self::KeyExists,
         Self::LengthMismatch,
@@ -389,6 +406,7 @@ impl ErrorCode {
         Self::Closed,
         Self::Poisoned,
         Self::Internal,
+        Self::LatePush,
     ];
 
     /// Returns the name, such as `KeyNotFound`.
@@ -410,6 +428,7 @@ impl ErrorCode {
             Self::Closed => "Closed",
             Self::Poisoned => "Poisoned",
             Self::Internal => "Internal",
+            Self::LatePush => "LatePush",
         }
     }
 }

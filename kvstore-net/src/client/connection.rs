@@ -514,12 +514,15 @@ impl Connection {
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1),
             verb: Some(verb),
         };
-        let (mut request, mut elements) = (Some(request), call.elements.clone());
+        let is_supplied = call.is_supplied();
+        let sent = if is_supplied { Elements::default() } else { call.elements.clone() };
+        let (mut request, mut elements) = (Some(request), sent);
         let frames = std::iter::from_fn(move || {
             let (request, data) = (request.take(), elements.next_chunk());
             (request.is_some() || !data.is_empty()).then_some(proto::RequestFrame { request, data })
         });
-        let answered = self.streams.call((backends, &self.target.server), frames);
+        let supplied = is_supplied.then_some(&call.elements);
+        let answered = self.streams.call((backends, &self.target.server), frames, supplied);
         // The server also has this time, so its own report of a timeout usually arrives.
         let answered = tokio::time::timeout(left.saturating_add(GRACE), answered).await;
         match answered {

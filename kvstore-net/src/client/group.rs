@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use kvstore_core::{GroupMember, OnMembers, PartList, Result, WorkerGroup};
 
 use super::connection::Call;
+use super::rounds::without_weight;
 use super::servers::missing;
 use super::store::NetStore;
 use crate::proto;
@@ -41,6 +42,10 @@ impl WorkerGroup for NetStore {
     fn set_barrier_before_exit(&self, wait: bool) -> Result<()> {
         self.waits_at_exit.store(wait, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn set_weight(&self, weight: f64) -> Result<()> {
+        self.rounds.as_ref().ok_or_else(without_weight)?.set_weight(weight)
     }
 
     fn num_dead_node(&self, node_id: i32) -> Result<usize> {

@@ -9,6 +9,7 @@ pub(crate) mod membership;
 mod options;
 mod pulled;
 mod residuals;
+mod rounds;
 pub(crate) mod servers;
 mod sharded;
 mod snapshots;
@@ -17,5 +18,6 @@ mod store;
 pub(crate) mod streams;
 
 pub use options::NetStoreOptions;
+pub use rounds::LatePush;
 pub use status::ServerStatus;
 pub use store::NetStore;

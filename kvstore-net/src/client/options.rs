@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rounds::RoundOptions;
 use super::store::NetStore;
 use crate::certificates::{Certificates, Security};
 use crate::rules::Role;
@@ -24,6 +25,7 @@ pub struct NetStoreOptions {
     pub(super) role: Role,
     pub(super) timeout: Duration,
     pub(super) staleness: Option<u64>,
+    pub(super) rounds: Option<RoundOptions>,
     pub(super) divide_above: usize,
     pub(super) connections: NonZeroUsize,
     pub(super) security: Security,
@@ -46,6 +48,7 @@ impl NetStoreOptions {
             role: Role::Worker,
             timeout: TIMEOUT,
             staleness: None,
+            rounds: None,
             divide_above: DIVIDE_ABOVE,
             connections: NonZeroUsize::MIN,
             security: Security::default(),

@@ -35,7 +35,7 @@ impl PulledVersions {
         };
         let pulled = self.of(incarnation);
         for value in &mut push.values {
-            value.version = pulled.by_key.get(&value.key).copied().unwrap_or_default();
+            value.version = pulled.by_key.get(&value.key).copied();
         }
     }
 
@@ -43,10 +43,11 @@ impl PulledVersions {
     pub(super) fn keep(&self, values: &[proto::Value], incarnation: u64) {
         let mut pulled = self.of(incarnation);
         for value in values {
+            let found = value.version.unwrap_or_default();
             match pulled.by_key.get_mut(&value.key) {
                 // Two pulls of different threads may finish in another order than they began.
-                Some(version) => *version = value.version.max(*version),
-                None => drop(pulled.by_key.insert(value.key.clone(), value.version)),
+                Some(version) => *version = found.max(*version),
+                None => drop(pulled.by_key.insert(value.key.clone(), found)),
             }
         }
     }

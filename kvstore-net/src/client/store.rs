@@ -18,6 +18,7 @@ use super::descriptions::Descriptions;
 use super::membership::Target;
 use super::options::NetStoreOptions;
 use super::residuals::{Encoder, Residuals, accept, positions};
+use super::rounds::Rounds;
 use super::servers::{Servers, missing};
 use super::sharded::{Sharded, without_norm};
 use super::snapshots::{NetSnapshot, SnapshotLease};
@@ -45,6 +46,7 @@ pub struct NetStore {
     /// What is known of the keys of one server.
     descriptions: Descriptions,
     staleness: Option<u64>,
+    pub(super) rounds: Option<Rounds>,
     /// The servers, if they are in this process.
     embedded: Vec<Arc<Server>>,
     /// Registers this store, so that servers in this process pass on error objects.
@@ -80,7 +82,9 @@ impl NetStore {
             security: options.security.clone(),
         });
         let local_member = Some(LocalMember::new(process));
+        let rounds = Rounds::of(options)?;
         let mut store = Self::on(Servers::connect(backends, targets.collect())?, options);
+        store.rounds = rounds;
         store.local_member = local_member;
         Ok(store)
     }
@@ -95,6 +99,7 @@ impl NetStore {
             sharded,
             descriptions: Descriptions::default(),
             staleness: options.staleness,
+            rounds: None,
             embedded: Vec::new(),
             local_member: None,
             waits_at_exit: AtomicBool::new(false),
@@ -162,7 +167,7 @@ fn append_pulled(keys: &[Key], answer: Answer, pulled: &mut Vec<PulledValue>) ->
 impl NetStore {
     /// Pushes to the one server, with the verb that `verb` makes of the push, until the server has
     /// taken it. Returns the answer.
-    fn push_as(
+    pub(super) fn push_as(
         &self,
         what: &str,
         (keys, values): (&[Key], &[Value]),
@@ -177,7 +182,7 @@ impl NetStore {
                 Some(encoder) => self.codes_of(keys, values, encoder)?,
             };
             let compression = compression.map(|found| compression_of(Some(found)));
-            let verb = verb(proto::Push { values, priority, compression })?;
+            let verb = verb(proto::Push { values, priority, compression, round: None })?;
             let call = Call { elements, ..Call::write(verb, what.to_owned()) };
             let answer = self.servers.call(call);
             if let Some(encoder) = encoder {
@@ -271,6 +276,10 @@ impl KvStore for NetStore {
 
     fn push(&self, keys: &[Key], values: &[Value], priority: i32) -> Result<()> {
         check_lengths("values for keys", keys, values)?;
+        if let Some(rounds) = &self.rounds {
+            let push = || self.push_to_round(rounds, (keys, values), priority);
+            return self.changing("push", push);
+        }
         if let Some(sharded) = &self.sharded {
             return self.changing("push", || sharded.push(keys, values, priority));
         }
@@ -289,6 +298,7 @@ impl KvStore for NetStore {
         // A pull that waits for other workers must not keep the push open. Their pushes may wait
         // for the residuals of this one.
         let is_one_call = self.sharded.is_none()
+            && self.rounds.is_none()
             && self.staleness.is_none()
             && !keys.is_empty()
             && self.servers.compression()?.is_none();
@@ -403,7 +413,7 @@ impl KvStore for NetStore {
         }
         let asked = Verb::Versions(proto::Keys { keys: keys_of(keys), ..proto::Keys::default() });
         let answer = self.read(asked, "versions")?;
-        Ok(answer.reply.values.iter().map(|value| value.version).collect())
+        Ok(answer.reply.values.iter().map(|value| value.version.unwrap_or_default()).collect())
     }
 
     fn contains(&self, key: &Key) -> Result<bool> {

@@ -20,7 +20,7 @@ use tonic::{Code, Status};
 
 use super::connection::Answer;
 use crate::proto;
-use crate::wire::{CALL, Incoming, IncomingValues, Outgoing, Receiver, error_of};
+use crate::wire::{CALL, Elements, Incoming, IncomingValues, Outgoing, Receiver, error_of};
 
 /// The most streams that are kept open without a call.
 const MOST_IDLE: usize = 16;
@@ -93,12 +93,14 @@ impl Streams {
         Self(channels.into_iter().map(streams).collect())
     }
 
-    /// Sends a request and receives its reply, on the connection with the fewest calls. The inner
-    /// error is one of the store or of this machine.
+    /// Sends a request and receives its reply, on the connection with the fewest calls. Sends the
+    /// ranges of `supplied` that the server asks for. The inner error is one of the store or of
+    /// this machine.
     pub(super) async fn call(
         &self,
         (backends, server): (&Backends, &str),
         mut frames: impl Iterator<Item = proto::RequestFrame>,
+        supplied: Option<&Elements>,
     ) -> Result<Result<Answer>, Status> {
         let num_running = |streams: &&ChannelStreams| streams.num_running.load(Ordering::Relaxed);
         let streams = self.0.iter().min_by_key(num_running);
@@ -109,7 +111,7 @@ impl Streams {
             Some(stream) => stream,
             None => streams.open(frames.next()).await?,
         };
-        let (has_sent, answer) = stream.exchange((backends, server), frames).await?;
+        let (has_sent, answer) = stream.exchange((backends, server), frames, supplied).await?;
         // After an error, the rest of a request or reply may still be on the way.
         if has_sent && answer.is_ok() {
             let mut idle = streams.idle();
@@ -150,8 +152,20 @@ impl CallStream {
         &mut self,
         (backends, server): (&Backends, &str),
         frames: impl Iterator<Item = proto::RequestFrame>,
+        supplied: Option<&Elements>,
     ) -> Result<(bool, Result<Answer>), Status> {
         let CallStream { requests, replies } = self;
+        if let Some(elements) = supplied {
+            let answer = async {
+                for frame in frames {
+                    let _ = requests.send(frame).await;
+                }
+                let first = supply(elements, requests, replies).await?;
+                receive(backends, server, first, replies).await
+            };
+            // Boxed, because the futures of other calls would have its size, too.
+            return Ok((true, Box::pin(answer).await?));
+        }
         let send = async {
             for frame in frames {
                 if requests.send(frame).await.is_err() {
@@ -160,7 +174,10 @@ impl CallStream {
                 }
             }
         };
-        let receive = receive(backends, server, replies);
+        let receive = async {
+            let first = replies.message().await?.ok_or_else(ended)?;
+            receive(backends, server, first, replies).await
+        };
         tokio::pin!(send, receive);
         let mut has_sent = false;
         loop {
@@ -174,14 +191,37 @@ impl CallStream {
     }
 }
 
-/// Receives the reply to a call. The inner error is one of the store or of this machine.
+fn ended() -> Status {
+    Status::unavailable("the reply ended early")
+}
+
+/// Sends the ranges of the data that the server asks for. Returns the first frame of its reply.
+async fn supply(
+    elements: &Elements,
+    requests: &mpsc::Sender<proto::RequestFrame>,
+    replies: &mut Incoming<proto::ReplyFrame>,
+) -> Result<proto::ReplyFrame, Status> {
+    loop {
+        let frame = replies.message().await?.ok_or_else(ended)?;
+        let Some(wanted) = frame.reply.as_ref().and_then(|reply| reply.wanted) else {
+            return Ok(frame);
+        };
+        let range = elements.range(wanted.first, wanted.num_bytes);
+        let outside = || Status::internal("the server asks for data that the push does not have");
+        for data in range.ok_or_else(outside)? {
+            // If the stream is closed, the status, which is received, says why.
+            let _ = requests.send(proto::RequestFrame { request: None, data }).await;
+        }
+    }
+}
+
+/// Receives the rest of a reply. The inner error is one of the store or of this machine.
 async fn receive(
     backends: &Backends,
     server: &str,
+    first: proto::ReplyFrame,
     replies: &mut Incoming<proto::ReplyFrame>,
 ) -> Result<Result<Answer>, Status> {
-    let ended = || Status::unavailable("the reply ended early");
-    let first = replies.message().await?.ok_or_else(ended)?;
     let mut reply = first.reply.ok_or_else(|| Status::internal("a reply without its head"))?;
     if let Some(failure) = reply.failure.take_if(|failure| !failure.out_of_date) {
         return Ok(Err(error_of(failure, server)));

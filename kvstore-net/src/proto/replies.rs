@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: cef43f76
+// CRC-32 of the source: ba0734a9
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -25,6 +25,18 @@ pub struct Reply {
     /// The first of the reserved layouts, or, for Stats, the first layout of the last rollback.
     #[prost(uint64, tag = "9")]
     pub first_layout: u64,
+    /// If present, this is not the reply, which follows later: the member sends this range of the data
+    /// of its request, in frames without a request.
+    #[prost(message, optional, tag = "10")]
+    pub wanted: ::core::option::Option<Wanted>,
+}
+/// A range of the data of a request. The server may ask for a range again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Wanted {
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+    #[prost(uint64, tag = "2")]
+    pub num_bytes: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyStats {
@@ -137,6 +149,34 @@ impl OnExisting {
             "ON_EXISTING_REJECT" => Some(Self::Reject),
             "ON_EXISTING_KEEP" => Some(Self::Keep),
             "ON_EXISTING_REPLACE" => Some(Self::Replace),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum LatePush {
+    /// It fails with the number of the current round.
+    Reject = 0,
+    /// It belongs to the open round, or to the next one.
+    Next = 1,
+}
+impl LatePush {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Reject => "LATE_PUSH_REJECT",
+            Self::Next => "LATE_PUSH_NEXT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "LATE_PUSH_REJECT" => Some(Self::Reject),
+            "LATE_PUSH_NEXT" => Some(Self::Next),
             _ => None,
         }
     }

@@ -1,5 +1,5 @@
 //! The rules of a group, without I/O, threads or clocks: who is a member, which call is a
-//! repetition, which pull must wait, and which server has a key.
+//! repetition, which pull must wait, who takes part in a round, and which server has a key.
 //!
 //! The caller passes the time, as the duration since any fixed moment. So tests can try every order
 //! of events.
@@ -9,10 +9,12 @@ mod calls;
 mod clocks;
 mod members;
 pub mod placement;
+mod rounds;
 mod versions;
 
 pub use backoff::Backoff;
 pub use calls::{Begun, Calls};
 pub use clocks::Clocks;
 pub use members::{Joined, Member, Members, Refusal, Role};
+pub use rounds::{Quorum, Round};
 pub use versions::Versions;

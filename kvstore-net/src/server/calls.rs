@@ -16,6 +16,8 @@ use tracing::{Instrument, Level, Span, field};
 
 use super::access::Permission;
 use super::group::{Caller, MOST_CALLS, Running};
+use super::replies::Interim;
+use super::rounds::{self, supply};
 use super::service::{MOST_NAME_BYTES, Service, WAIT};
 use super::verbs::{self, Answer, FollowingPull, Payload, VerbKind};
 use crate::accounts::{Charge, STREAM};
@@ -47,7 +49,7 @@ impl Service {
         &self,
         mut request: proto::Request,
         first: &[u8],
-        frames: &mut Incoming<proto::RequestFrame>,
+        (frames, interim): (&mut Incoming<proto::RequestFrame>, &Interim),
     ) -> Result<Answer, Status> {
         let verb = request.verb.take();
         let verb = verb.ok_or_else(|| Status::unimplemented(UNKNOWN_VERB))?;
@@ -55,7 +57,9 @@ impl Service {
         let mut measured = self.metrics.begin(name);
         let span = span_of(name, &request);
         let answered = match self.access.permission.check(needs, name) {
-            Ok(()) => self.answer_verb(request, verb, first, frames).instrument(span).await,
+            Ok(()) => {
+                self.answer_verb(request, verb, first, (frames, interim)).instrument(span).await
+            }
             Err(status) => Err(status),
         };
         measured.ended(match &answered {
@@ -71,7 +75,7 @@ impl Service {
         mut request: proto::Request,
         verb: Verb,
         first: &[u8],
-        frames: &mut Incoming<proto::RequestFrame>,
+        (frames, interim): (&mut Incoming<proto::RequestFrame>, &Interim),
     ) -> Result<Answer, Status> {
         let wait = if request.timeout_ms == 0 {
             WAIT
@@ -114,6 +118,8 @@ impl Service {
             Ok(payload) => payload?,
             Err(error) => return Ok(failed(&error)),
         };
+        let is_in_round = verbs::is_in_round(&verb);
+        let source = is_in_round.then(|| self.sources.attach(&caller));
         // The call may continue after its stream, whose charges end then.
         let charges = (charge, frames.take_charge());
         if caller.sequence == 0 {
@@ -143,7 +149,11 @@ impl Service {
             return made;
         }
         // In a task of its own, because the call must be completed even if the member goes away.
-        let made = tokio::spawn(call.in_current_span()).await;
+        let made = tokio::spawn(call.in_current_span());
+        let made = match source {
+            Some((_attached, orders)) => Box::pin(supply(made, orders, frames, interim)).await?,
+            None => made.await,
+        };
         made.map_err(|error| Status::unavailable(format!("the call has panicked: {error}")))?
     }
 
@@ -156,6 +166,14 @@ impl Service {
     ) -> StoreResult<Result<(Payload, Option<Charge>), Status>> {
         let backends = self.holder.contents().backends();
         let tensor = verbs::tensor_in(verb);
+        if verbs::is_in_round(verb) {
+            if !first.is_empty() {
+                let text = "the data of a push to a round before the server has requested them";
+                return Ok(Err(Status::invalid_argument(text)));
+            }
+            let charge = self.access.charge(STREAM.saturating_add(rounds::MOST_HELD));
+            return Ok(charge.map(|charge| (Payload::Values(Vec::new()), charge)));
+        }
         let compression = verbs::compression_in(verb)?;
         let expected = IncomingValues::new(verbs::values_in(verb), compression.as_ref())?;
         let num_bytes = match &tensor {
@@ -241,7 +259,7 @@ impl Service {
         // Permits of its own, because pushes may wait for pulls of their updaters.
         let mut answer = self.run(is_short, &self.reads, make).await?;
         for (value, version) in answer.reply.values.iter_mut().zip(versions) {
-            value.version = version;
+            value.version = Some(version);
         }
         Ok(answer)
     }
@@ -276,6 +294,14 @@ impl Service {
             Verb::Command(command) => {
                 let run = || self.commands.run(command.head, &command.body);
                 self.blocking(&self.permits, run).await.map(|()| Answer::default())
+            }
+            Verb::Push(push) if push.round.is_some() => {
+                let store = self.holder.contents().store();
+                let as_expected =
+                    following.map_or(Ok(true), |following| following.is_as_expected(store));
+                // Boxed, because the futures of other calls would have its size, too.
+                let end = (as_expected, deadline);
+                return Box::pin(self.write_in_round(running, caller, push, end)).await;
             }
             mut verb => {
                 if let Verb::Remove(keys) = &mut verb
@@ -316,6 +342,27 @@ impl Service {
         answer
     }
 
+    /// Makes a push to a round, and records its outcome.
+    async fn write_in_round(
+        &self,
+        running: Running<'_>,
+        caller: &Caller,
+        push: proto::Push,
+        (as_expected, deadline): (StoreResult<bool>, Instant),
+    ) -> Answer {
+        let made = async {
+            if !as_expected? {
+                return Ok((Answer::out_of_date(), Vec::new()));
+            }
+            self.push_to_round(caller, push, deadline).await
+        };
+        let made: StoreResult<_> = made.await;
+        let (answer, pushed) =
+            made.unwrap_or_else(|error| (self.failed_call(caller, error), Vec::new()));
+        running.finish_in_round(answer.reply.failure.clone(), &pushed);
+        answer
+    }
+
     /// Returns the answer for an error. Keeps the error of an updater for a caller in this process.
     fn failed_call(&self, caller: &Caller, error: Error) -> Answer {
         let mut answer = failed(&error);
@@ -332,8 +379,11 @@ impl Service {
     /// Returns how many pushes have changed each key since the caller of a push pulled it last.
     fn staleness(&self, verb: &Verb, keys: &[Key]) -> Vec<(Key, u64)> {
         let Verb::Push(push) = verb else { return Vec::new() };
-        let seen: HashMap<&str, u64> =
-            push.values.iter().map(|value| (value.key.as_str(), value.version)).collect();
+        let seen: HashMap<&str, u64> = push
+            .values
+            .iter()
+            .map(|value| (value.key.as_str(), value.version.unwrap_or_default()))
+            .collect();
         let version = |key: &Key| seen.get(key.as_str()).copied().unwrap_or_default();
         self.group.pushes_since(keys.iter().map(|key| (key.clone(), version(key))).collect())
     }
@@ -351,9 +401,8 @@ impl Service {
         if permit.is_some() { without_panic(work) } else { self.blocking(permits, work).await }
     }
 
-    /// Runs work that may take long, wait for locks or panic, for example in an updater. If the
-    /// runtime has several threads, the other tasks of this thread move to another one.
-    async fn blocking<R>(
+    /// Runs work that may take long, wait for locks or panic, for example in an updater.
+    pub(super) async fn blocking<R>(
         &self,
         permits: &Semaphore,
         work: impl FnOnce() -> StoreResult<R>,
@@ -362,11 +411,7 @@ impl Service {
         // The semaphore is never closed, so there is always a permit.
         let _permit = permits.acquire().await;
         drop(waiting);
-        let work = || without_panic(work);
-        match Handle::current().runtime_flavor() {
-            RuntimeFlavor::CurrentThread => work(),
-            _ => tokio::task::block_in_place(work),
-        }
+        in_place(|| without_panic(work))
     }
 
     fn status(&self) -> StoreResult<Answer> {
@@ -384,6 +429,15 @@ impl Service {
         };
         let reply = proto::Reply { status: Some(found), ..Default::default() };
         Ok(Answer { reply, ..Default::default() })
+    }
+}
+
+/// Runs work that takes a while. If the runtime has several threads, the other tasks of this
+/// thread move to another one.
+pub(super) fn in_place<R>(work: impl FnOnce() -> R) -> R {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => work(),
+        _ => tokio::task::block_in_place(work),
     }
 }
 

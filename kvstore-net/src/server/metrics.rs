@@ -18,6 +18,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::group::RoundCounts;
+
 /// The verb of a call, and how it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
@@ -58,6 +60,9 @@ struct Contents {
     members: Family<RoleLabels, Count>,
     dead: Count,
     barriers: Count,
+    rounds: Count,
+    open_rounds: Count,
+    late_pushes: Count,
     keys: Count,
     key_bytes: Family<KindLabels, Count>,
     pushes: Count,
@@ -81,6 +86,7 @@ pub(crate) struct Sample {
     pub(crate) readers: u64,
     pub(crate) dead: u64,
     pub(crate) barriers: u64,
+    pub(crate) rounds: RoundCounts,
     pub(crate) keys: u64,
     pub(crate) value_bytes: u64,
     pub(crate) state_bytes: u64,
@@ -144,6 +150,14 @@ impl Metrics {
             Count::default()
         );
         let barriers = register!("barriers", "Barriers passed by the group", Count::default());
+        let rounds = register!("rounds", "Rounds that were committed", Count::default());
+        let open_rounds = register!(
+            "open_rounds",
+            "Rounds that wait for members or their values",
+            Count::default()
+        );
+        let late_pushes =
+            register!("late_pushes", "Pushes that came too late for their round", Count::default());
         let keys = register!("keys", "Keys", Count::default());
         let key_bytes = register!(
             "contents",
@@ -178,6 +192,9 @@ impl Metrics {
             members,
             dead,
             barriers,
+            rounds,
+            open_rounds,
+            late_pushes,
             keys,
             key_bytes,
             pushes,
@@ -224,6 +241,9 @@ impl Metrics {
         role("reader").set(sample.readers);
         contents.dead.set(sample.dead);
         contents.barriers.set(sample.barriers);
+        contents.rounds.set(sample.rounds.committed);
+        contents.open_rounds.set(sample.rounds.open);
+        contents.late_pushes.set(sample.rounds.late);
         contents.keys.set(sample.keys);
         let bytes = |kind| contents.key_bytes.get_or_create_owned(&KindLabels { kind });
         bytes("values").set(sample.value_bytes);

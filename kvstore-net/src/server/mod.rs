@@ -19,6 +19,7 @@ mod pausing;
 mod records;
 mod replies;
 mod report;
+mod rounds;
 pub(crate) mod service;
 pub(crate) mod serving;
 mod snapshots;

@@ -2,8 +2,10 @@
 
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
+use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::Status;
 
@@ -19,11 +21,15 @@ type Requests = Incoming<proto::RequestFrame>;
 /// An answer with the stream of the call. `None` if there are no more calls.
 type Answered = Option<(Answer, Requests)>;
 
+/// Sends what the server asks for during a call.
+pub(super) type Interim = mpsc::UnboundedSender<proto::Reply>;
+
 /// The replies to the calls of a stream. Ends when the member closes the stream, or with a status.
 pub(super) struct Replies {
     service: Service,
     state: State,
     deadline: Deadline,
+    interim: (Interim, mpsc::UnboundedReceiver<proto::Reply>),
     /// What the open stream counts.
     _charge: Option<Charge>,
 }
@@ -38,9 +44,10 @@ enum State {
 
 impl Replies {
     pub(super) fn new(service: Service, requests: Requests, charge: Option<Charge>) -> Self {
-        let state = State::Making(Box::pin(answer_next(service.clone(), requests)));
+        let interim = mpsc::unbounded_channel();
+        let next = answer_next(service.clone(), requests, interim.0.clone());
         let deadline = Deadline::new(service.deadline);
-        Self { service, state, deadline, _charge: charge }
+        Self { service, state: State::Making(Box::pin(next)), deadline, interim, _charge: charge }
     }
 }
 
@@ -59,7 +66,10 @@ impl Stream for Replies {
                     match polled {
                         Poll::Pending => {
                             self.state = State::Making(call);
-                            return Poll::Pending;
+                            // The channel is never closed, because this has a sender.
+                            let asked = ready!(self.interim.1.poll_recv(context));
+                            let frame = proto::ReplyFrame { reply: asked, data: Bytes::new() };
+                            return Poll::Ready(Some(Ok(frame)));
                         }
                         Poll::Ready(Ok(Some((answer, requests)))) => {
                             let Answer { reply, elements, charge } = answer;
@@ -76,7 +86,8 @@ impl Stream for Replies {
                         return Poll::Ready(Some(Ok(proto::ReplyFrame { reply, data })));
                     }
                     drop(charge);
-                    let next = answer_next(self.service.clone(), requests);
+                    let interim = self.interim.0.clone();
+                    let next = answer_next(self.service.clone(), requests, interim);
                     self.state = State::Making(Box::pin(next));
                 }
                 State::Ended => return Poll::Ready(None),
@@ -87,7 +98,11 @@ impl Stream for Replies {
 
 /// Receives and makes the next call of a stream. Returns `None` if the member makes no more calls
 /// on it.
-async fn answer_next(service: Service, mut requests: Requests) -> Result<Answered, Status> {
+async fn answer_next(
+    service: Service,
+    mut requests: Requests,
+    interim: Interim,
+) -> Result<Answered, Status> {
     let mut end = service.end.clone();
     let first = tokio::select! {
         biased;
@@ -98,6 +113,6 @@ async fn answer_next(service: Service, mut requests: Requests) -> Result<Answere
     let Some(first) = first else { return Ok(None) };
     let missing = || Status::invalid_argument("the first frame has no request");
     let request = first.request.ok_or_else(missing)?;
-    let answer = service.answer(request, &first.data, &mut requests).await?;
+    let answer = service.answer(request, &first.data, (&mut requests, &interim)).await?;
     Ok(Some((answer, requests)))
 }

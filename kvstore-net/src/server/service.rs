@@ -26,6 +26,7 @@ use super::member_stream::MemberStream;
 use super::metrics::Metrics;
 use super::replies::Replies;
 use super::report::Reports;
+use super::rounds::Sources;
 use super::standard::{Health, StandardServices};
 use crate::accounts::{Accounts, STREAM};
 use crate::proto::store_server::StoreServer;
@@ -60,6 +61,8 @@ const MOST_BLOCKING: usize = 128;
 pub(crate) struct Service {
     pub(crate) group: Arc<Group>,
     pub(crate) holder: Arc<Holder>,
+    /// The streams of the pushes to rounds.
+    pub(super) sources: Arc<Sources>,
     pub(crate) commands: Commands,
     /// The place of this server in the members' lists of servers, and the lengths of the lists.
     pub(crate) place: Arc<Mutex<Option<(u32, u32)>>>,
@@ -96,6 +99,7 @@ impl Service {
         Self {
             group: Arc::clone(group),
             holder: Arc::clone(holder),
+            sources: Arc::default(),
             place: Arc::default(),
             commands: Commands::default(),
             run,

@@ -78,6 +78,11 @@ pub(crate) fn split(verb: Verb) -> Result<(Verb, Option<FollowingPull>)> {
     Ok((Verb::Push(both.push.unwrap_or_default()), Some(following)))
 }
 
+/// Returns whether a request is a push to a round.
+pub(crate) fn is_in_round(verb: &Verb) -> bool {
+    matches!(verb, Verb::Push(push) if push.round.is_some())
+}
+
 /// Returns the values whose elements a request contains.
 pub(crate) fn values_in(verb: &Verb) -> &[proto::Value] {
     match verb {
@@ -223,7 +228,11 @@ pub(crate) fn make(
                 if Fault::OldVersion.is_planted() { version.saturating_sub(1) } else { version }
             });
             for (key, version) in asked.keys.into_iter().zip(versions) {
-                answer.reply.values.push(proto::Value { key, version, ..Default::default() });
+                answer.reply.values.push(proto::Value {
+                    key,
+                    version: Some(version),
+                    ..Default::default()
+                });
             }
         }
         (Verb::Remove(removed), _) => {

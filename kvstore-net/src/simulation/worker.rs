@@ -37,7 +37,7 @@ pub(super) async fn run(simulation: Arc<Simulation>, slot: usize) -> turmoil::Re
     for _ in 0..num_memberships {
         let Some(worker) = join(&simulation, slot, &mut random).await else { return Ok(()) };
         for _ in 0..simulation.schedule.num_calls {
-            worker.step(&mut random).await;
+            Box::pin(worker.step(&mut random)).await;
             if simulation.history().is_replaced(worker.process) {
                 return Ok(());
             }
@@ -153,7 +153,7 @@ impl Worker {
             Kind::Pull { .. } => {
                 Reply::Value(answer.values[0].to_dense().unwrap().to_vec().unwrap())
             }
-            Kind::Versions => Reply::Version(answer.reply.values[0].version),
+            Kind::Versions => Reply::Version(answer.reply.values[0].version.unwrap()),
         });
         self.simulation.history().end(number, now(), reply);
         answer

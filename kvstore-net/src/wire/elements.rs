@@ -88,6 +88,24 @@ impl Elements {
         self.num_bytes
     }
 
+    /// Returns the frames for a range of the data, or `None` if it is not within them.
+    pub(crate) fn range(&self, first: u64, num_bytes: u64) -> Option<impl Iterator<Item = Bytes>> {
+        let (mut first, num_bytes) =
+            (usize::try_from(first).ok()?, usize::try_from(num_bytes).ok()?);
+        if first.checked_add(num_bytes)? > self.num_bytes {
+            return None;
+        }
+        let mut part = Self::default();
+        for content in &self.contents {
+            let len = content.len().saturating_sub(first).min(num_bytes - part.num_bytes);
+            if len > 0 {
+                part.push_bytes(content.slice(first..first + len));
+            }
+            first = first.saturating_sub(content.len());
+        }
+        Some(std::iter::from_fn(move || Some(part.next_chunk()).filter(|data| !data.is_empty())))
+    }
+
     /// Removes the data of the next frame: up to [`CHUNK`] bytes, or nothing at the end.
     #[expect(clippy::disallowed_methods, reason = "a chunk is short")]
     pub(crate) fn next_chunk(&mut self) -> Bytes {
@@ -181,6 +199,12 @@ impl IncomingValues {
         Ok(Self(parts))
     }
 
+    /// Returns dense values of these types.
+    pub(crate) fn of_specs(specs: impl IntoIterator<Item = TensorSpec>) -> Result<Self> {
+        let part = |spec| IncomingPart { spec, role: Role::Value };
+        fallible::gather(specs.into_iter().map(part)).map(Self)
+    }
+
     /// Returns the memory that the values need.
     ///
     /// # Errors
@@ -242,6 +266,11 @@ impl Receiver {
             }
         }
         Ok(())
+    }
+
+    /// Returns the number of bytes that are missing.
+    pub(crate) fn num_missing(&self) -> usize {
+        self.missing
     }
 
     /// Returns whether data are missing.

@@ -41,6 +41,10 @@ pub(crate) fn failure_of(error: &Error) -> Failure {
         // The client names this server.
         Error::Server { source, .. } => return failure_of(source),
         Error::Closed { what } => failure.subject.clone_from(what),
+        // As numbers of the protocol, the rounds use the fields of lengths.
+        Error::LatePush { pushed, current, .. } => {
+            (failure.expected_len, failure.found_len) = (*current, *pushed);
+        }
         _ => {}
     }
     failure
@@ -104,6 +108,11 @@ fn parse(failure: Failure) -> Result<Option<Error>> {
         Some(ErrorCode::Closed) => Error::Closed { what: subject },
         Some(ErrorCode::Poisoned) => Error::Poisoned { key: need_key()? },
         Some(ErrorCode::Internal) => Error::Internal(message),
+        Some(ErrorCode::LatePush) => Error::LatePush {
+            key: need_key()?,
+            pushed: failure.found_len,
+            current: failure.expected_len,
+        },
         Some(ErrorCode::DeviceUnavailable | ErrorCode::Io | ErrorCode::Backend) | None => {
             return Ok(None);
         }

@@ -29,6 +29,10 @@ class StoreOptions(TypedDict, total=False):
     divide_above: int | None
     certificates: str | os.PathLike[str] | None
     insecure: bool | None
+    quorum: int | None
+    grace: float | None
+    late: str | None
+    weight: float | None
 
 
 class ServerOptions(TypedDict, total=False):
@@ -114,6 +118,10 @@ def _seconds(name: str, value: Any) -> str:
     return repr(number(name, value, "a number of seconds"))
 
 
+def _weight(name: str, value: Any) -> str:
+    return repr(number(name, value, "a number"))
+
+
 def _flag(name: str, value: Any) -> str:
     if not isinstance(value, (bool, numpy.bool_)):
         raise ArgumentTypeError(f"{name}: expected True or False, found {shown(value)}")
@@ -135,6 +143,10 @@ _OF_STORE: dict[str, _Converter] = {
     "divide_above": _whole,
     "certificates": _path,
     "insecure": _flag,
+    "quorum": _whole,
+    "grace": _seconds,
+    "late": text,
+    "weight": _weight,
 }
 
 #: The options of servers.

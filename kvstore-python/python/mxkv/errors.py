@@ -24,6 +24,7 @@ __all__ = [
     "KVStoreError",
     "KeyExistsError",
     "KeyNotFoundError",
+    "LatePushError",
     "LengthMismatchError",
     "MXNetError",
     "OutOfMemoryError",
@@ -179,6 +180,14 @@ class InternalError(KVStoreError):
     code = "Internal"
 
 
+class LatePushError(KVStoreError):
+    """A push belongs to a round that has closed without it. The worker pulls, and pushes to the
+    current round.
+    """
+
+    code = "LatePush"
+
+
 #: The class of each code. ``Type`` is the class for arguments of the wrong type.
 CLASSES = {
     "KeyNotFound": KeyNotFoundError,
@@ -197,5 +206,6 @@ CLASSES = {
     "Closed": ClosedError,
     "Poisoned": PoisonedError,
     "Internal": InternalError,
+    "LatePush": LatePushError,
     "Type": ArgumentTypeError,
 }

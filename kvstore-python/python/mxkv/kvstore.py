@@ -548,7 +548,8 @@ def create(name: str = "local", **options: Unpack[StoreOptions]) -> Any:
     ``local`` sums on the host, ``device`` sums on the device of a key's first value, and
     ``dist_sync`` and ``dist_device_sync`` sum over all processes of an MPI job. ``dist_async``
     connects to servers, which :class:`mxkv.kvstore_server.KVStoreServer` and ``python -m mxkv
-    serve`` start. Only ``dist_async`` has options:
+    serve`` start. ``dist_quorum`` is the same with rounds: a push waits for those of other workers,
+    and their sum is one push. Only stores on servers have options:
 
     - ``servers``: their addresses ``'HOST:PORT'``, a list or a string with commas. The default is
       the environment variable ``KVSTORE_SERVERS``, or the servers of the job if one of MXNet's
@@ -569,6 +570,15 @@ def create(name: str = "local", **options: Unpack[StoreOptions]) -> Any:
     - ``insecure``: permits connections to other machines without certificates. The default is the
       variable ``KVSTORE_INSECURE``, or ``False``. If ``certificates`` or ``insecure`` is an
       argument, neither is read from the environment.
+    - ``quorum``: the least number of members of a round, which ``dist_quorum`` needs. A round
+      closes when all live workers have pushed, or when this number has and the grace period is
+      over.
+    - ``grace``: how many seconds such a round waits for the other workers, 1 by default.
+    - ``late``: ``'reject'`` if a push that is late for its round fails with
+      :class:`mxkv.errors.LatePushError`, which is the default, or ``'next'`` if it belongs to the
+      next round.
+    - ``weight``: the weight of this worker. A round then computes the weighted mean of its pushes
+      instead of their sum. :meth:`KVStore.set_weight` changes it.
 
     >>> create('device').type
     'device'

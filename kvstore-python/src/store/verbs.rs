@@ -482,6 +482,13 @@ impl PyStore {
         self.detached(py, |store| store.num_dead_node(node_id))
     }
 
+    /// Sets the weight of this worker in the weighted means of the next rounds: a number above 0,
+    /// for example of the examples that this worker has seen. The store must have been created
+    /// with the option ``weight``.
+    fn set_weight(&self, py: Python<'_>, weight: f64) -> PyResult<()> {
+        self.detached(py, |store| store.set_weight(weight))
+    }
+
     /// Sends a command to the server processes, if there are any.
     #[pyo3(name = "_send_command_to_servers")]
     fn send_command_to_servers(&self, py: Python<'_>, head: i32, body: &str) -> PyResult<()> {

@@ -19,7 +19,8 @@ pub use self::options::{DEFAULT_ADDRESS, SERVER_OPTIONS};
 const SERVERS: &str = "KVSTORE_SERVERS";
 
 /// The names of these stores. The servers decide on which device they sum.
-pub(crate) const NAMES: [&str; 3] = ["dist_async", "dist_device_async", "dist_async_device"];
+pub(crate) const NAMES: [&str; 4] =
+    ["dist_async", "dist_device_async", "dist_async_device", NetStore::QUORUM_NAME];
 
 /// Returns a store on servers, or `None` for other names. The servers are in the options, in the
 /// environment, or those of a job that one of MXNet's launchers has started.

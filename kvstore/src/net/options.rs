@@ -8,14 +8,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use kvstore_core::{Error, Result};
-use kvstore_net::{Certificates, NetStoreOptions, ServerOptions};
+use kvstore_net::{Certificates, LatePush, NetStoreOptions, ServerOptions};
 use strsim::levenshtein;
 use toml::Table;
 
 use crate::environment::{self, variable};
 
 /// The options of a store on servers.
-const OF_STORE: [&str; 9] = [
+const OF_STORE: [&str; 13] = [
     "servers",
     "name",
     "timeout",
@@ -25,6 +25,10 @@ const OF_STORE: [&str; 9] = [
     "divide_above",
     "certificates",
     "insecure",
+    "quorum",
+    "grace",
+    "late",
+    "weight",
 ];
 
 /// The names of the options of [`serve`](crate::serve). The commands that start servers have a
@@ -162,9 +166,21 @@ pub(super) fn set_all(
             }
             "connections" => store.connections(parse::<NonZeroUsize>(name, value, WHOLE)?),
             "divide_above" => store.divide_above(parse(name, value, "a number of bytes")?),
+            "quorum" => store.quorum(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
+            "grace" => store.grace(
+                environment::duration(value)
+                    .ok_or_else(|| wrong(name, value, "a number of seconds of at least 0"))?,
+            ),
+            "late" => store.late(match *value {
+                "reject" => LatePush::Reject,
+                "next" => LatePush::Next,
+                _ => return Err(wrong(name, value, "`reject` or `next`")),
+            }),
+            "weight" => store.weight(parse(name, value, "a number above 0")?),
             _ => return Err(unknown(name, &OF_STORE)),
         };
     }
+    store.check()?;
     protected(if is_reader { store.reader() } else { store }, options)
 }
 

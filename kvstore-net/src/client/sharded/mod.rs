@@ -202,7 +202,7 @@ impl Sharded {
                 }
                 for (position, value) in positions.iter().zip(&answer.reply.values) {
                     if let Some(version) = versions.get_mut(*position) {
-                        *version = value.version;
+                        *version = value.version.unwrap_or_default();
                     }
                 }
             }

@@ -147,7 +147,7 @@ impl Sharded {
         while !parts.is_empty() {
             let calls = calls_of(keys, &placed, &parts, |values| {
                 let compression = compression.map(|found| compression_of(Some(found)));
-                let push = proto::Push { values, priority, compression };
+                let push = proto::Push { values, priority, compression, round: None };
                 Call::write(Verb::Push(push), what.clone())
             });
             let partial = |accepted_by: &BTreeSet<usize>, error| {

@@ -2,6 +2,7 @@
 
 mod barrier;
 mod identities;
+mod rounds;
 #[cfg(test)]
 pub(crate) mod seen;
 
@@ -17,6 +18,8 @@ use tonic::Status;
 
 use self::barrier::Barrier;
 use self::identities::Identities;
+use self::rounds::Rounds;
+pub(crate) use self::rounds::{Attempt, Entrant, RoundCounts, RoundRule};
 use super::access::Identity;
 #[cfg(test)]
 use crate::faults::Fault;
@@ -51,6 +54,7 @@ struct State {
     clocks: Clocks<Key, String>,
     versions: Versions<Key>,
     barrier: Barrier,
+    rounds: Rounds,
     /// Whether the server accepts no further calls.
     is_draining: bool,
     /// How many repeated calls got the outcome of the first attempt.
@@ -59,7 +63,7 @@ struct State {
 }
 
 /// Who makes a call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     pub(crate) name: String,
     pub(crate) incarnation: u64,
@@ -84,7 +88,13 @@ impl Running<'_> {
     /// Records the outcome of the call, and the pushes that it made.
     pub(crate) fn finish(mut self, outcome: Outcome, pushed: &[Key]) {
         self.is_done = true;
-        self.group.finish(&self.caller, outcome, pushed);
+        self.group.finish(&self.caller, outcome, pushed, pushed);
+    }
+
+    /// Records the outcome of a push to a round, which has changed the versions of the keys.
+    pub(crate) fn finish_in_round(mut self, outcome: Outcome, pushed: &[Key]) {
+        self.is_done = true;
+        self.group.finish(&self.caller, outcome, pushed, &[]);
     }
 }
 
@@ -92,7 +102,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         if !self.is_done {
             let error = Error::Internal("the call has panicked".to_owned());
-            self.group.finish(&self.caller, Some(crate::wire::failure_of(&error)), &[]);
+            self.group.finish(&self.caller, Some(crate::wire::failure_of(&error)), &[], &[]);
         }
     }
 }
@@ -107,6 +117,7 @@ impl Group {
             clocks: Clocks::default(),
             versions: Versions::default(),
             barrier: Barrier::default(),
+            rounds: Rounds::default(),
             is_draining: false,
             #[cfg(test)]
             num_repeated: 0,
@@ -147,22 +158,27 @@ impl Group {
         result
     }
 
-    /// Waits until `found` returns something for the state, or until the deadline.
-    async fn find<R>(
-        &self,
-        deadline: Instant,
-        mut found: impl FnMut(&mut State) -> Option<R>,
-    ) -> Option<R> {
+    /// Waits until `found` returns something for the state.
+    async fn wait<R>(&self, mut found: impl FnMut(&mut State) -> Option<R>) -> R {
         loop {
             // Enabled before the state is read, so that no change is missed.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if let Some(result) = found(&mut self.state()) {
-                return Some(result);
+                return result;
             }
-            timeout_at(deadline, changed).await.ok()?;
+            changed.await;
         }
+    }
+
+    /// Waits until `found` returns something for the state, or until the deadline.
+    async fn find<R>(
+        &self,
+        deadline: Instant,
+        found: impl FnMut(&mut State) -> Option<R>,
+    ) -> Option<R> {
+        timeout_at(deadline, self.wait(found)).await.ok()
     }
 
     /// Admits a member. If it replaces an earlier process, waits until the calls of that process
@@ -359,7 +375,9 @@ impl Group {
         Ok(begun.map(|()| running()))
     }
 
-    fn finish(&self, caller: &Caller, outcome: Outcome, pushed: &[Key]) {
+    /// Records the outcome of a call of a member, and the keys that it has pushed. The versions of
+    /// the keys in `changed` increase.
+    fn finish(&self, caller: &Caller, outcome: Outcome, pushed: &[Key], changed: &[Key]) {
         self.change(|state| {
             if let Some(count) = state.running.get_mut(&caller.process()) {
                 *count -= 1;
@@ -367,7 +385,7 @@ impl Group {
                     state.running.remove(&caller.process());
                 }
             }
-            for key in pushed {
+            for key in changed {
                 state.versions.advance(key);
             }
             if state.check(caller).is_err() {
@@ -392,6 +410,7 @@ impl Group {
             for key in keys {
                 state.clocks.remove_key(key);
                 state.versions.remove_key(key);
+                state.rounds.remove_key(key);
             }
         });
     }
@@ -497,6 +516,7 @@ impl State {
         self.identities.remove(name);
         self.calls.remove(name);
         self.clocks.remove_member(&name.to_owned());
+        self.rounds.remove_member(name);
         self.barrier.arrived.remove(name);
         self.barrier.first_rounds.remove(name);
     }

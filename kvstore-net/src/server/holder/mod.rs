@@ -200,6 +200,12 @@ impl Holder {
         }
     }
 
+    /// Pushes the sums of a round.
+    pub(crate) fn push_sums(&self, keys: &[Key], sums: &[Value], priority: i32) -> Result<()> {
+        let _kept = self.keep_keys();
+        self.contents.store().push(keys, sums, priority)
+    }
+
     fn take_snapshot(&self, incarnation: u64, taken: &proto::TakeSnapshot) -> Result<Answer> {
         if let Some(list) = &taken.needed {
             drop(self.snapshots.keep(incarnation, list)?);

@@ -1,0 +1,561 @@
+//! Rounds of several members: which pushes they have, and their sums.
+
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+mod network;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kvstore::backends;
+use kvstore_core::{
+    BinaryOp, Compression, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore, Optimizer,
+    Outputs, PulledValue, Result, RowSparse, Tensor, Value, WorkerGroup,
+};
+use kvstore_net::{LatePush, NetStore, NetStoreOptions, Server, ServerOptions};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+
+use self::network::proxy::Proxy;
+use self::network::{LONG, SHORT, connect, eventually, key, options, server, value};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn in_rounds(server: &Server, name: &str, min: usize) -> NetStoreOptions {
+    options(server).name(name).quorum(min).grace(HOUR)
+}
+
+fn member(server: &Server, name: &str, min: usize) -> NetStore {
+    connect(&in_rounds(server, name, min))
+}
+
+fn number(store: &NetStore, name: &str) -> f32 {
+    store.pull(&[key(name)], 0).unwrap()[0].to_vec::<f32>().unwrap()[0]
+}
+
+fn push(store: &NetStore, name: &str, number: f32) -> Result<()> {
+    store.push(&[key(name)], &[value(number)], 0)
+}
+
+/// Pushes a number for each store at the same time. Returns the results.
+fn push_all(stores: &[(&NetStore, f32)], name: &str) -> Vec<Result<()>> {
+    thread::scope(|scope| {
+        let pushes: Vec<_> = stores
+            .iter()
+            .map(|(store, number)| scope.spawn(move || push(store, name, *number)))
+            .collect();
+        pushes.into_iter().map(|push| push.join().unwrap()).collect()
+    })
+}
+
+fn late(error: &Error) -> (String, u64, u64) {
+    match error {
+        Error::LatePush { key, pushed, current } => (key.as_str().to_owned(), *pushed, *current),
+        other => panic!("{other}"),
+    }
+}
+
+/// Returns elements whose sums in different orders differ.
+fn varied(shape: &[usize], dtype: DType, seed: u32) -> Tensor {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let number = f32::from(u16::try_from(state >> 20).unwrap());
+        number * if state & 1 << 18 == 0 { 1e-3 } else { -1.7 }
+    };
+    let elements: Vec<f32> = (0..shape.iter().product()).map(|_| next()).collect();
+    let tensor = Tensor::from_slice(backends(), Device::cpu(0), shape, &elements).unwrap();
+    tensor.cast(dtype).unwrap()
+}
+
+/// Returns the values of a push: a large one, which has several ranges, short ones and rows.
+fn pushed(seed: u32) -> (Vec<Key>, Vec<Value>) {
+    let indices = Vec::from([i64::from(seed % 3), 3 + i64::from(seed % 2)]);
+    let rows = RowSparse::new([6, 2], indices, varied(&[2, 2], DType::F32, seed + 1)).unwrap();
+    let values = [
+        ("z", varied(&[280, 1001], DType::F32, seed).into()),
+        ("half", varied(&[3], DType::F16, seed + 2).into()),
+        ("rows", rows.into()),
+        ("a", varied(&[5], DType::F64, seed + 3).into()),
+    ];
+    values.into_iter().map(|(name, value)| (key(name), value)).unzip()
+}
+
+fn initial() -> (Vec<Key>, Vec<Value>) {
+    let (keys, values) = pushed(0);
+    let zeros = values.iter().map(|value| value.to_dense().unwrap().into()).collect();
+    (keys, zeros)
+}
+
+fn momentum() -> Optimizer {
+    Optimizer::new("sgd").unwrap().with("momentum", 0.9).unwrap().with("wd", 0.01).unwrap()
+}
+
+/// A local store with the initial values.
+fn model() -> LocalStore {
+    let model = LocalStore::new("local", backends().clone()).unwrap();
+    let (keys, values) = initial();
+    model.init(&keys, &values).unwrap();
+    model.set_optimizer(momentum()).unwrap();
+    model
+}
+
+#[track_caller]
+fn check_equal(store: &dyn KvStore, model: &LocalStore) {
+    let keys = initial().0;
+    let (found, expected) = (store.pull(&keys, 0).unwrap(), model.pull(&keys, 0).unwrap());
+    for ((key, found), expected) in keys.iter().zip(found).zip(expected) {
+        assert!(found.to_bytes().unwrap() == expected.to_bytes().unwrap(), "key `{key}` differs");
+    }
+}
+
+/// The pushes that run, by the name of their member, and those of the committed rounds. The events
+/// of a round come before its pushes return.
+static RUNNING: Mutex<Option<Recorded>> = Mutex::new(None);
+
+#[derive(Default)]
+struct Recorded {
+    running: HashMap<String, u32>,
+    rounds: Vec<Vec<u32>>,
+}
+
+struct RoundEvents;
+
+struct Names(Option<String>);
+
+impl Visit for Names {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "members" {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for RoundEvents {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let mut names = Names(None);
+        event.record(&mut names);
+        let (Some(names), Some(recorded)) = (names.0, &mut *RUNNING.lock().unwrap()) else {
+            return;
+        };
+        let names = names.trim_matches(['[', ']']).split(", ").map(|name| name.trim_matches('"'));
+        // Servers of other tests have members of other names.
+        if let Some(seeds) = names.map(|name| recorded.running.get(name).copied()).collect() {
+            recorded.rounds.push(seeds);
+        }
+    }
+}
+
+#[test]
+fn a_round_is_one_step_with_the_sum_in_the_order_of_names() {
+    let server = server();
+    // They arrive in another order than that of their names.
+    let names = ["b", "d", "a", "c"];
+    let stores = names.map(|name| member(&server, name, 4));
+    let (keys, values) = initial();
+    stores[0].init(&keys, &values).unwrap();
+    stores[0].set_optimizer(momentum()).unwrap();
+    let model = model();
+    for round in 0..4_u32 {
+        let seeds = [1, 2, 3, 4].map(|member| 10 * round + member);
+        thread::scope(|scope| {
+            for (store, seed) in stores.iter().zip(seeds) {
+                thread::sleep(Duration::from_millis(10));
+                scope.spawn(move || {
+                    let (keys, values) = pushed(seed);
+                    store.push(&keys, &values, 0).unwrap();
+                });
+            }
+        });
+        let (keys, values): (Vec<_>, Vec<_>) =
+            [seeds[2], seeds[0], seeds[3], seeds[1]].map(pushed).into_iter().unzip();
+        model.push(&keys.concat(), &values.concat(), 0).unwrap();
+        check_equal(&stores[1], &model);
+    }
+    assert_eq!(stores[0].versions(&keys[..1]).unwrap(), [4]);
+}
+
+#[test]
+fn several_values_of_a_key_are_summed_first() {
+    let server = server();
+    let [a, b] = ["a", "b"].map(|name| member(&server, name, 2));
+    a.init(&[key("w")], &[value(0.0)]).unwrap();
+    let both = [key("w"), key("w")];
+    thread::scope(|scope| {
+        scope.spawn(|| a.push(&both, &[value(1.0), value(2.0)], 0).unwrap());
+        push(&b, "w", 4.0).unwrap();
+    });
+    assert_eq!(number(&a, "w"), 7.0);
+    // Nothing to push needs no round.
+    a.push(&[], &[], 0).unwrap();
+    let (outs, values) = ([key("w")], [value(3.0)]);
+    thread::scope(|scope| {
+        let pushing = scope.spawn(|| {
+            let mut pulled: Vec<PulledValue> = Vec::new();
+            let prepare = &mut |_: &[_]| Ok(());
+            let outputs = Outputs { keys: &outs, prepare, pulled: &mut pulled };
+            a.pushpull_into((&outs, &values), outputs, 0).unwrap();
+            pulled[0].value.to_vec::<f32>().unwrap()
+        });
+        push(&b, "w", 5.0).unwrap();
+        assert_eq!(pushing.join().unwrap(), [8.0, 8.0]);
+    });
+}
+
+#[test]
+fn a_round_closes_after_the_grace_period() {
+    let server = server();
+    let grace = Duration::from_millis(300);
+    let [a, b, c] =
+        ["a", "b", "c"].map(|name| connect(&options(&server).name(name).quorum(2).grace(grace)));
+    a.init(&[key("w")], &[value(0.0)]).unwrap();
+    for store in [&a, &b, &c] {
+        assert_eq!(number(store, "w"), 0.0);
+    }
+    let start = Instant::now();
+    for result in push_all(&[(&a, 1.0), (&b, 2.0)], "w") {
+        result.unwrap();
+    }
+    assert!(start.elapsed() >= grace, "{:?}", start.elapsed());
+    assert_eq!(number(&a, "w"), 3.0);
+    // The third one is based on the value before the round.
+    let error = push(&c, "w", 4.0).unwrap_err();
+    assert_eq!(late(&error), ("w".to_owned(), 1, 2));
+    assert_eq!(error.to_string(), "push of `w` for round 1: the current round is 2");
+    assert_eq!(error.code(), ErrorCode::LatePush);
+    assert_eq!(number(&c, "w"), 3.0);
+    // All live workers have pushed, so the round does not wait.
+    for result in push_all(&[(&a, 1.0), (&b, 2.0), (&c, 4.0)], "w") {
+        result.unwrap();
+    }
+    assert_eq!(number(&a, "w"), 7.0);
+}
+
+#[test]
+fn a_late_push_may_belong_to_the_next_round() {
+    let server = server();
+    let [a, b] = ["a", "b"].map(|name| {
+        let options = options(&server).name(name).quorum(1).late(LatePush::Next);
+        connect(&options.grace(Duration::from_millis(50)))
+    });
+    a.init(&[key("w")], &[value(0.0)]).unwrap();
+    assert_eq!((number(&a, "w"), number(&b, "w")), (0.0, 0.0));
+    push(&a, "w", 1.0).unwrap();
+    assert_eq!(number(&a, "w"), 1.0);
+    push(&b, "w", 2.0).unwrap();
+    assert_eq!(number(&a, "w"), 2.0);
+}
+
+#[test]
+fn a_worker_that_leaves_is_not_waited_for() {
+    let server = server();
+    let [a, b] = ["a", "b"].map(|name| member(&server, name, 1));
+    a.init(&[key("w")], &[value(0.0)]).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| push(&a, "w", 5.0).unwrap());
+        thread::sleep(Duration::from_millis(100));
+        b.leave().unwrap();
+    });
+    assert_eq!(number(&a, "w"), 5.0);
+}
+
+#[test]
+fn a_push_without_enough_members_times_out() {
+    let server = server();
+    let a = connect(&in_rounds(&server, "a", 2).timeout(SHORT));
+    let b = connect(&in_rounds(&server, "b", 2));
+    a.init(&[key("w")], &[value(1.0)]).unwrap();
+    let error = push(&a, "w", 5.0).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "timed out: push of `w` to a round: 1 members have pushed, at least 2 must, waiting for `b`"
+    );
+    // The push was withdrawn.
+    for result in push_all(&[(&a, 2.0), (&b, 4.0)], "w") {
+        result.unwrap();
+    }
+    assert_eq!(number(&b, "w"), 6.0);
+}
+
+#[test]
+fn weights_give_the_weighted_mean() {
+    let server = server();
+    let [a, b] = ["a", "b"].map(|name| connect(&in_rounds(&server, name, 2).weight(1.0)));
+    a.init(&[key("w"), key("rows")], &[value(0.0), value(0.0)]).unwrap();
+    a.set_weight(3.0).unwrap();
+    for result in push_all(&[(&a, 0.1), (&b, 0.7)], "w") {
+        result.unwrap();
+    }
+    let expected = (0.1_f32 * 3.0 + 0.7) / 4.0;
+    assert_eq!(number(&a, "w").to_bits(), expected.to_bits());
+    let rows = |index, number: f32| {
+        let row = Tensor::from_slice(backends(), Device::cpu(0), [1], &[number]).unwrap();
+        Value::from(RowSparse::new([2], Vec::from([index]), row).unwrap())
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| a.push(&[key("rows")], &[rows(0, 2.0)], 0).unwrap());
+        b.push(&[key("rows")], &[rows(1, 2.0)], 0).unwrap();
+    });
+    let found = b.pull(&[key("rows")], 0).unwrap()[0].to_vec::<f32>().unwrap();
+    assert_eq!(found, [1.5, 0.5]);
+    for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let text = a.set_weight(weight).unwrap_err().to_string();
+        assert!(text.starts_with("weight: expected a finite number above 0, found "), "{text}");
+        let options = in_rounds(&server, "c", 2).weight(weight);
+        assert!(NetStore::connect(backends(), &options).is_err());
+    }
+    let plain = member(&server, "plain", 2);
+    assert_eq!(plain.set_weight(1.0).unwrap_err().code(), ErrorCode::Unsupported);
+    let integers = Tensor::from_slice(backends(), Device::cpu(0), [2], &[1_i32, 2]).unwrap();
+    a.init(&[key("i")], &[integers.clone().into()]).unwrap();
+    let error = a.push(&[key("i")], &[integers.into()], 0).unwrap_err();
+    assert_eq!(error.to_string(), "key `i`: weights need a floating-point dtype, found i32");
+}
+
+#[test]
+fn wrong_pushes_are_rejected_and_change_nothing() {
+    let server = server();
+    let a = member(&server, "a", 2);
+    a.init(&[key("w"), key("v")], &[value(1.0), value(1.0)]).unwrap();
+    let error = push(&a, "missing", 1.0).unwrap_err();
+    assert_eq!((error.code(), error.key().unwrap().as_str()), (ErrorCode::KeyNotFound, "missing"));
+    let wrong = varied(&[3], DType::F32, 1);
+    let error = a.push(&[key("w")], &[wrong.clone().into()], 0).unwrap_err();
+    assert_eq!(error.to_string(), "key `w`: expected [2] f32, found [3] f32");
+    let error = a.push(&[key("w"), key("w")], &[value(1.0), wrong.into()], 0).unwrap_err();
+    assert_eq!(error.to_string(), "key `w`: expected [2] f32, found [3] f32");
+    for (min, servers) in [(0, 1), (1, 2)] {
+        let address = server.address().to_string();
+        let list = (0..servers).map(|_| address.clone());
+        let options = NetStoreOptions::of_servers(list).quorum(min);
+        let text = NetStore::connect(backends(), &options).unwrap_err().to_string();
+        assert!(text.starts_with("quorum: expected "), "{text}");
+    }
+    // While a push of `w` waits.
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| push(&a, "w", 2.0));
+        let b = connect(&in_rounds(&server, "b", 2));
+        let other = connect(&in_rounds(&server, "c", 3).weight(2.0).late(LatePush::Next));
+        eventually("a push waits", || {
+            let found = push(&other, "w", 1.0);
+            let text = found.unwrap_err().to_string();
+            text == "quorum: expected quorum 2, grace 3600 s, late `reject`, weights false, as \
+                     other members have, found quorum 3, grace 3600 s, late `next`, weights true"
+        });
+        let both = [key("v"), key("w")];
+        let error = b.push(&both, &[value(1.0), value(1.0)], 0).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "push of `w` to a round: expected the keys that other members push together with it, \
+             found 2 keys"
+        );
+        let error = push(&a, "w", 3.0).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "push of `w` to a round: another push of this member is waiting"
+        );
+        assert_eq!(number(&b, "w"), 1.0);
+        other.leave().unwrap();
+        push(&b, "w", 5.0).unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(number(&a, "w"), 7.0);
+}
+
+#[test]
+fn a_failing_updater_fails_the_push_of_every_member() {
+    let server = server();
+    let [a, b] = ["a", "b"].map(|name| member(&server, name, 2));
+    a.init(&[key("w")], &[value(1.0)]).unwrap();
+    let fails = Arc::new(AtomicBool::new(true));
+    let failing = Arc::clone(&fails);
+    let updater = move |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
+        if failing.load(Ordering::Relaxed) {
+            return Err("no".into());
+        }
+        stored.binary_assign(BinaryOp::Add, pushed)?;
+        Ok(())
+    };
+    server.store().set_updater(Some(Arc::new(updater))).unwrap();
+    for result in push_all(&[(&a, 1.0), (&b, 2.0)], "w") {
+        assert_eq!(result.unwrap_err().code(), ErrorCode::Updater);
+    }
+    fails.store(false, Ordering::Relaxed);
+    for result in push_all(&[(&a, 1.0), (&b, 2.0)], "w") {
+        result.unwrap();
+    }
+    assert_eq!(number(&a, "w"), 4.0);
+}
+
+#[test]
+fn compressed_pushes_have_the_bits_of_a_local_store() {
+    let server = server();
+    let [a, b] = ["a", "b"].map(|name| member(&server, name, 2));
+    let model = LocalStore::new("local", backends().clone()).unwrap();
+    let compression = Compression::new("2bit", 0.5).unwrap();
+    let start = Value::from(varied(&[100], DType::F32, 0));
+    for store in [&a as &dyn KvStore, &model] {
+        store.init(&[key("w")], std::slice::from_ref(&start)).unwrap();
+        store.set_compression(Some(compression)).unwrap();
+        store.set_optimizer(momentum()).unwrap();
+    }
+    for round in 0..5 {
+        let values = [round, round + 100].map(|seed| Value::from(varied(&[100], DType::F32, seed)));
+        thread::scope(|scope| {
+            scope.spawn(|| a.push(&[key("w")], &values[..1], 0).unwrap());
+            b.push(&[key("w")], &values[1..], 0).unwrap();
+        });
+        model.push(&[key("w"), key("w")], &values, 0).unwrap();
+        let [found, expected] = [&a as &dyn KvStore, &model]
+            .map(|store| store.pull(&[key("w")], 0).unwrap()[0].to_bytes().unwrap());
+        assert!(found == expected, "round {round}");
+    }
+}
+
+/// Cuts connections while the server receives the values of rounds.
+#[test]
+fn a_member_that_loses_its_connection_sends_its_values_again() {
+    let server = server();
+    let (keys, values) = initial();
+    let proxies = [0; 2].map(|_| Proxy::new(server.address()));
+    let stores: Vec<_> = proxies
+        .iter()
+        .zip(["a", "b"])
+        .map(|(proxy, name)| {
+            let options = NetStoreOptions::new(proxy.address.to_string()).timeout(LONG);
+            connect(&options.name(name).quorum(2).grace(HOUR).late(LatePush::Next))
+        })
+        .collect();
+    stores[0].init(&keys, &values).unwrap();
+    stores[0].set_optimizer(momentum()).unwrap();
+    let model = model();
+    let mut num_cuts = 0;
+    for round in 0..12 {
+        thread::scope(|scope| {
+            let pushing: Vec<_> = stores
+                .iter()
+                .zip([round, round + 100])
+                .map(|(store, seed)| {
+                    scope.spawn(move || {
+                        let (keys, values) = pushed(seed);
+                        store.push(&keys, &values, 0).unwrap();
+                    })
+                })
+                .collect();
+            for pause in 0..4 {
+                thread::sleep(Duration::from_millis(3 + pause));
+                if pushing.iter().all(thread::ScopedJoinHandle::is_finished) {
+                    break;
+                }
+                proxies[usize::try_from(pause % 2).unwrap()].cut();
+                num_cuts += 1;
+            }
+        });
+        let (keys, values): (Vec<_>, Vec<_>) =
+            [pushed(round), pushed(round + 100)].into_iter().unzip();
+        model.push(&keys.concat(), &values.concat(), 0).unwrap();
+        check_equal(&stores[0], &model);
+    }
+    println!("connections were cut {num_cuts} times");
+    assert!(num_cuts >= 12, "{num_cuts} cuts");
+}
+
+/// Workers die, come back under their name, are slow or leave. Every round has the bits of one
+/// local push with the values of its members.
+#[test]
+fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::registry().with(RoundEvents);
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+    *RUNNING.lock().unwrap() = Some(Recorded::default());
+    let options = ServerOptions::new("127.0.0.1:0").lease(Duration::from_secs(1));
+    let server = Arc::new(Server::start(backends(), &options).unwrap());
+    let (keys, values) = initial();
+    let reader = connect(&network::options(&server).name("reader").reader());
+    let init = connect(&network::options(&server).name("init"));
+    init.init(&keys, &values).unwrap();
+    init.set_optimizer(momentum()).unwrap();
+    init.leave().unwrap();
+    let counts = [0; 3].map(AtomicUsize::new);
+    let num_rounds = || RUNNING.lock().unwrap().as_ref().map_or(0, |found| found.rounds.len());
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (number, name) in (0_u32..).zip(["random-d", "random-b", "random-a", "random-c"]) {
+            let (server, ends, counts) = (&server, &ends, &counts);
+            scope.spawn(move || work(server, (number, name), ends, counts));
+        }
+        eventually("rounds and deaths", || {
+            thread::sleep(Duration::from_millis(50));
+            num_rounds() >= 30 && counts[2].load(Ordering::Relaxed) >= 12
+        });
+        ends.store(true, Ordering::Relaxed);
+    });
+    let recorded = RUNNING.lock().unwrap().take().unwrap();
+    let model = model();
+    for round in &recorded.rounds {
+        let (keys, values): (Vec<_>, Vec<_>) = round.iter().map(|seed| pushed(*seed)).unzip();
+        model.push(&keys.concat(), &values.concat(), 0).unwrap();
+    }
+    let num_rounds = recorded.rounds.len();
+    println!("{num_rounds} rounds; pushes, late pushes, members that were killed: {counts:?}");
+    check_equal(&reader, &model);
+    let lens: Vec<usize> = recorded.rounds.iter().map(Vec::len).collect();
+    assert!(lens.iter().any(|len| *len < 4), "{lens:?}");
+}
+
+/// Pushes until the end, as a member that is killed now and then.
+fn work(
+    server: &Server,
+    (number, name): (u32, &str),
+    ends: &AtomicBool,
+    [num_pushed, num_late, num_killed]: &[AtomicUsize; 3],
+) {
+    let mut seed = 1000 * number;
+    while !ends.load(Ordering::Relaxed) {
+        let proxy = Proxy::new(server.address());
+        let options = NetStoreOptions::new(proxy.address.to_string()).timeout(SHORT).name(name);
+        let options = options.quorum(2).grace(Duration::from_millis(40));
+        let Ok(store) = NetStore::connect(backends(), &options) else { continue };
+        let life = Duration::from_millis(u64::from(200 + 137 * (seed % 11)));
+        let death = Instant::now() + life;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(life);
+                // As a kill does: no later message arrives.
+                *proxy.server.lock().unwrap() = None;
+                proxy.cut();
+            });
+            while Instant::now() < death {
+                seed += 1;
+                // A value per push, so that a push that counts twice would be seen.
+                if store.pull(&[key("a")], 0).is_err() {
+                    break;
+                }
+                if let Some(recorded) = &mut *RUNNING.lock().unwrap() {
+                    recorded.running.insert(name.to_owned(), seed);
+                }
+                let (keys, values) = pushed(seed);
+                match store.push(&keys, &values, 0) {
+                    Ok(()) => num_pushed.fetch_add(1, Ordering::Relaxed),
+                    Err(Error::LatePush { .. }) => num_late.fetch_add(1, Ordering::Relaxed),
+                    Err(_) => break,
+                };
+                thread::sleep(Duration::from_millis(u64::from(seed * 7 % 13)));
+            }
+        });
+        num_killed.fetch_add(1, Ordering::Relaxed);
+    }
+}
