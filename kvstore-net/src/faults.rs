@@ -58,6 +58,10 @@ pub(crate) enum Fault {
     ForgetSnapshots,
     /// A round accepts pushes that are late.
     AcceptLate,
+    /// A round folds the values of its members in another order.
+    FoldReversed,
+    /// The push of a member that gives up stays in a round that has closed.
+    KeepGivenUp,
 }
 
 thread_local! {
@@ -104,6 +108,13 @@ impl Fault {
         (Self::ReadNewest, 4, "has changed"),
         (Self::ForgetSnapshots, 0, "does not keep it any more"),
         (Self::ReuseLayouts, 3360, "failed after the last event"),
+    ];
+
+    /// The faults of rounds, with their seeds among the schedules with rounds.
+    pub(crate) const OF_ROUNDS: [(Self, u64, &str); 3] = [
+        (Self::AcceptLate, 0, "is late"),
+        (Self::FoldReversed, 0, "was not folded"),
+        (Self::KeepGivenUp, 0, "failed"),
     ];
 
     /// Returns the fault that is planted in this thread.

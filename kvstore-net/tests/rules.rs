@@ -11,7 +11,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use kvstore_net::rules::placement::{home, rows_of};
-use kvstore_net::rules::{Backoff, Begun, Calls, Clocks, Joined, Members, Refusal, Role, Versions};
+use kvstore_net::rules::{
+    Backoff, Begun, Calls, Clocks, Joined, Members, Quorum, Refusal, Role, Round, Versions,
+};
 use proptest::prelude::*;
 
 const LEASE: Duration = Duration::from_millis(10);
@@ -424,5 +426,97 @@ fn the_rows_of_all_servers_are_the_rows_of_the_value() {
     for (num_rows, num_servers) in (1..40).flat_map(|rows| (1..8).map(move |count| (rows, count))) {
         let all = (0..num_servers).flat_map(|server| rows_of(num_rows, server, num_servers));
         assert!(all.eq(0..num_rows), "{num_rows} rows on {num_servers} servers");
+    }
+}
+
+/// What may happen to a round of up to five members.
+#[derive(Clone, Debug)]
+enum RoundEvent {
+    Push(u8),
+    Withdraw(u8),
+    Wait(u64),
+    /// The values are complete.
+    Commit,
+    Finish,
+}
+
+fn round_event() -> impl Strategy<Value = RoundEvent> {
+    prop_oneof![
+        4 => (0..5_u8).prop_map(RoundEvent::Push),
+        2 => (0..5_u8).prop_map(RoundEvent::Withdraw),
+        2 => (1..10_u64).prop_map(RoundEvent::Wait),
+        2 => Just(RoundEvent::Commit),
+        2 => Just(RoundEvent::Finish),
+    ]
+}
+
+proptest! {
+    /// Each push is withdrawn, or is in one committed list, which has enough members and does not
+    /// change after it was fixed, except that failed members are removed.
+    #[test]
+    fn rounds_have_enough_members_and_fixed_lists(
+        min in 1..4_usize, grace in 0..20_u64, num_live in 1..6_usize,
+        events in prop::collection::vec(round_event(), 0..60),
+    ) {
+        let quorum = Quorum { min, grace: Duration::from_millis(grace) };
+        let mut round = Round::new(quorum);
+        let mut now = Duration::ZERO;
+        // The members of the round, those of the next one, and the list since it was fixed.
+        let (mut pushed, mut next) = (BTreeSet::new(), BTreeSet::new());
+        let mut since = None;
+        let (mut is_closed, mut is_committing) = (false, false);
+        for event in events {
+            let attempt = round.attempt();
+            match event {
+                RoundEvent::Push(member) if round.contains(&member) => {}
+                RoundEvent::Push(member) => {
+                    round.push(now, member);
+                    if is_closed { next.insert(member) } else { pushed.insert(member) };
+                }
+                RoundEvent::Withdraw(member) => {
+                    let may = !(is_committing && pushed.contains(&member));
+                    prop_assert_eq!(round.withdraw(now, &member), may);
+                    if may && !next.remove(&member) && pushed.remove(&member) && is_closed {
+                        prop_assert!(round.attempt() > attempt);
+                        if pushed.len() < min {
+                            is_closed = false;
+                            pushed.append(&mut next);
+                        }
+                    }
+                }
+                RoundEvent::Wait(millis) => now += Duration::from_millis(millis),
+                RoundEvent::Commit => {
+                    prop_assert!(!round.begin_commit(attempt + 1));
+                    let may = is_closed && !is_committing;
+                    prop_assert_eq!(round.begin_commit(attempt), may);
+                    is_committing |= may;
+                }
+                RoundEvent::Finish if is_committing => {
+                    prop_assert!(pushed.len() >= min);
+                    round.finish(now);
+                    pushed = std::mem::take(&mut next);
+                    (is_closed, is_committing, since) = (false, false, None);
+                }
+                RoundEvent::Finish => {}
+            }
+            // Since when the open round has enough members.
+            since = if pushed.len() < min { None } else { since.or(Some(now)) };
+            prop_assert!(round.members().eq(&pushed));
+            prop_assert_eq!(round.is_closed(), is_closed);
+            prop_assert_eq!(round.is_empty(), pushed.is_empty() && next.is_empty());
+            let is_complete = pushed.len() >= num_live;
+            let closes_at = round.closes_at(is_complete);
+            if is_closed || pushed.len() < min {
+                prop_assert_eq!(closes_at, None);
+            } else {
+                let wait = if is_complete { Duration::ZERO } else { quorum.grace };
+                prop_assert_eq!(closes_at, since.map(|since| since + wait));
+                if closes_at.unwrap() <= now {
+                    round.close();
+                    is_closed = true;
+                    prop_assert!(round.attempt() > attempt);
+                }
+            }
+        }
     }
 }

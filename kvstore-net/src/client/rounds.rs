@@ -230,6 +230,11 @@ fn check_weight(weight: f64) -> Result<()> {
 impl Call {
     /// Returns whether the server asks for the data.
     pub(super) fn is_supplied(&self) -> bool {
-        matches!(&self.verb, Verb::Push(push) if push.round.is_some())
+        match &self.verb {
+            Verb::Push(push) | Verb::PushPull(proto::PushPull { push: Some(push), .. }) => {
+                push.round.is_some()
+            }
+            _ => false,
+        }
     }
 }

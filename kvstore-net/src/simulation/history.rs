@@ -5,11 +5,18 @@ use std::time::Duration;
 
 use kvstore_core::Error;
 
-use super::schedule::STEP;
+use super::schedule::{STEP, Schedule};
 use crate::server::group::seen::Seen;
 
 /// The number of elements of the value: the run of the server, and one for each push.
 pub(super) const NUM_ELEMENTS: usize = 192;
+
+/// Returns a number whose sums in different orders differ.
+pub(super) fn mark(element: usize) -> f32 {
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let element = element as f32;
+    1000.7 / element - element * 0.3
+}
 
 /// How long after the last event the group may take to recover.
 const RECOVERY: Duration = Duration::from_secs(1);
@@ -74,6 +81,8 @@ pub(super) enum Reply {
 #[derive(Debug)]
 pub(super) struct History {
     timeout: Duration,
+    /// Whether pushes wait for those of other workers.
+    has_rounds: bool,
     /// When the last event happens.
     quiet: Duration,
     /// The names of the processes, which are numbered from 1.
@@ -82,6 +91,10 @@ pub(super) struct History {
     num_pushes: usize,
     /// The pushed elements in the order in which each run of the server has added them.
     pub(super) effects: Vec<Vec<usize>>,
+    /// The elements of the rounds of the current run of the server.
+    pub(super) rounds: Vec<Vec<usize>>,
+    /// The number of rounds that each process has seen in this run.
+    pub(super) seen_rounds: HashMap<u64, usize>,
     /// The effects since the last observation.
     pub(super) new_effects: Vec<usize>,
     /// The bounded pulls that have ended since the last observation.
@@ -96,14 +109,17 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(timeout: Duration, quiet: Duration) -> Self {
+    pub(super) fn new(schedule: &Schedule, quiet: Duration) -> Self {
         Self {
-            timeout,
+            timeout: schedule.timeout,
+            has_rounds: schedule.rounds.is_some(),
             quiet,
             processes: Vec::new(),
             calls: Vec::new(),
             num_pushes: 0,
             effects: Vec::new(),
+            rounds: Vec::new(),
+            seen_rounds: HashMap::new(),
             new_effects: Vec::new(),
             new_pulls: Vec::new(),
             seen: Vec::new(),
@@ -127,6 +143,8 @@ impl History {
     pub(super) fn begin_run(&mut self) -> usize {
         self.effects.push(Vec::new());
         self.incarnations.clear();
+        self.rounds.clear();
+        self.seen_rounds.clear();
         self.is_draining = false;
         self.effects.len()
     }
@@ -247,6 +265,7 @@ impl History {
             let process = call.process;
             self.violate(format!("{:?} of process {process} (`{name}`): {text}", call.kind));
         }
+        self.see_rounds(&call, &outcome, &reply);
         if let (Kind::Pull { staleness: Some(_) }, Outcome::Acknowledged) = (call.kind, &outcome) {
             self.new_pulls.push(number);
         }
@@ -293,7 +312,14 @@ impl History {
         if has_ended || self.is_replaced(call.process) {
             return Ok(());
         }
-        let waits = matches!(call.kind, Kind::Barrier | Kind::Pull { staleness: Some(_) });
+        let waits = match call.kind {
+            Kind::Barrier | Kind::Pull { staleness: Some(_) } => true,
+            Kind::Push { .. } => self.has_rounds,
+            _ => false,
+        };
+        if self.has_rounds && reason.contains("the current round is") {
+            return Ok(());
+        }
         let (start, waited) = (call.start.time, end.time.saturating_sub(call.start.time));
         if start > self.quiet + RECOVERY && !waits {
             return Err(format!("failed after the last event: {reason}"));

@@ -28,6 +28,8 @@
 //!   replaced process never gets its name back.
 //! - A barrier is passed when all live workers have arrived.
 //! - The clock of a worker counts its pushes, and a bounded pull waits for the slowest worker.
+//! - In rounds: a push of each name at most, as many as the quorum, added in the order of the names.
+//!   A late push is rejected if the rule of the round says so.
 //! - When everything runs and is connected again, calls succeed and all workers finish.
 //!
 //! The last test plants each [`Fault`](crate::faults::Fault) and shows that these checks find it.
@@ -47,6 +49,7 @@ mod history;
 mod network;
 mod observations;
 mod report;
+mod rounds;
 mod schedule;
 mod server;
 mod several;
@@ -198,7 +201,7 @@ fn simulate(seed: u64) -> History {
     let mut sim = hosts(seed, schedule.max_latency);
     let quiet = STEP * u32::try_from(QUIET).unwrap();
     let simulation = Arc::new(Simulation {
-        history: Mutex::new(History::new(schedule.timeout, quiet)),
+        history: Mutex::new(History::new(&schedule, quiet)),
         server: Mutex::new(None),
         drain: Notify::new(),
         schedule,

@@ -45,7 +45,7 @@ impl History {
     }
 
     /// Returns the process that has made a push.
-    fn pusher(&self, element: usize) -> u64 {
+    pub(super) fn pusher(&self, element: usize) -> u64 {
         let is_this = |kind: Kind| kind == Kind::Push { element };
         self.calls.iter().find(|call| is_this(call.kind)).map_or(0, |call| call.process)
     }

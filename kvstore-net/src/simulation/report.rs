@@ -21,6 +21,7 @@ impl fmt::Display for History {
         for (run, effects) in (1..).zip(&self.effects) {
             writeln!(f, "pushes of run {run}: {effects:?}")?;
         }
+        writeln!(f, "rounds of the last run: {:?}", self.rounds)?;
         let mut last = None;
         for (step, (run, seen)) in self.seen.iter().enumerate() {
             if last != Some((*run, seen.num_changes, seen.round)) {
@@ -61,6 +62,11 @@ impl Checked for History {
         let mut add = |what: &str, num| *outcomes.entry(what.to_owned()).or_default() += num;
         add("process", self.processes.len());
         add("run of the server", self.effects.len());
+        add("round of the last run", self.rounds.len());
+        add(
+            "round with several members",
+            self.rounds.iter().filter(|round| round.len() > 1).count(),
+        );
         // Each run of the server counts from 0.
         let repeated = self.seen.iter().map(|(run, seen)| (run, seen.num_repeated));
         add("repeated call", repeated.collect::<BTreeMap<_, _>>().into_values().sum());

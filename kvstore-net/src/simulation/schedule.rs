@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use crate::proto;
+
 /// The simulated time of a step.
 pub(super) const STEP: Duration = Duration::from_millis(5);
 
 /// How long a lease lasts.
 pub(super) const LEASE: Duration = Duration::from_millis(200);
+
+/// The part of a seed whose schedule has rounds.
+pub(super) const ROUNDS: u64 = 1 << 62;
 
 /// The number of workers. Each runs on a host of its own.
 pub(super) const NUM_WORKERS: usize = 3;
@@ -86,6 +91,8 @@ pub(super) struct Schedule {
     pub(super) has_barriers: bool,
     /// The staleness of bounded pulls.
     pub(super) staleness: Option<u64>,
+    /// How pushes take part in rounds.
+    pub(super) rounds: Option<proto::RoundPush>,
     /// The events with their steps, in order.
     pub(super) events: Vec<(usize, Event)>,
 }
@@ -135,6 +142,14 @@ impl Schedule {
             }
         }
         events.sort_by_key(|(step, _)| *step);
+        let rounds = (seed & ROUNDS != 0).then(|| proto::RoundPush {
+            min: random.between(1, 2),
+            grace_ms: random.between(0, 3) * 40,
+            late: i32::from(random.one_in(2)),
+            weight: None,
+        });
+        // A push may wait for members that have finished.
+        let timeout = if rounds.is_some() { random.millis(200, 500) } else { timeout };
         Self {
             seed,
             names,
@@ -144,6 +159,7 @@ impl Schedule {
             num_calls,
             has_barriers,
             staleness,
+            rounds,
             events,
         }
     }

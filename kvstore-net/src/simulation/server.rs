@@ -39,11 +39,18 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
     let history = Arc::downgrade(&simulation);
     let add = move |_: &Key, pushed: &Tensor, stored: &mut Tensor| {
         let (pushed, mut sum) = (pushed.to_vec::<f32>()?, stored.to_vec::<f32>()?);
-        for (element, value) in pushed.iter().enumerate().filter(|(_, value)| **value != 0.0) {
-            sum[element] += value;
+        let elements = pushed.iter().enumerate().skip(1).filter(|(_, value)| **value != 0.0);
+        let elements: Vec<usize> = elements.map(|(element, _)| element).collect();
+        for element in &elements {
+            sum[*element] += pushed[*element];
             if let Some(simulation) = history.upgrade() {
-                simulation.history().took_effect(element);
+                simulation.history().took_effect(*element);
             }
+        }
+        if let Some(simulation) = history.upgrade()
+            && let Some(round) = &simulation.schedule.rounds
+        {
+            simulation.history().took_effect_together(&elements, pushed[0], round);
         }
         *stored = Tensor::from_slice(backends(), Device::cpu(0), [NUM_ELEMENTS], &sum)?;
         Ok(())

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout};
 
 use super::checked::Checked;
-use super::schedule::Schedule;
+use super::schedule::{ROUNDS, Schedule};
 use super::simulate;
 use crate::faults::Fault;
 use crate::quiet::needs_quiet;
@@ -111,6 +111,15 @@ fn the_promises_hold_in_every_schedule() {
     check((&KEPT, NUM_SCHEDULES), Schedule::new, simulate);
 }
 
+/// The number of schedules with rounds.
+const NUM_WITH_ROUNDS: u64 = 500;
+
+#[test]
+fn rounds_keep_their_promises_in_every_schedule() {
+    let schedule = |seed| Schedule::new(seed | ROUNDS);
+    check((&[], NUM_WITH_ROUNDS), schedule, |seed| simulate(seed | ROUNDS));
+}
+
 /// Checks that a seed has the same history each time.
 pub(super) fn check_repetition<H: Checked>(seed: u64, simulate: impl Fn(u64) -> H) {
     let pair = || [simulate(seed).to_string(), simulate(seed).to_string()];
@@ -121,7 +130,7 @@ pub(super) fn check_repetition<H: Checked>(seed: u64, simulate: impl Fn(u64) -> 
 #[test]
 fn a_seed_repeats_a_simulation() {
     let _quiet = needs_quiet();
-    for seed in 0..100 {
+    for seed in (0..100).chain((0..50).map(|seed| seed | ROUNDS)) {
         check_repetition(seed, simulate);
     }
 }
@@ -206,4 +215,6 @@ pub(super) fn find(
 #[test]
 fn planted_faults_are_found() {
     find(&Fault::OF_ONE_SERVER, 10 * NUM_SCHEDULES, |seed| simulate(seed).violation().cloned());
+    let violation = |seed| simulate(seed | ROUNDS).violation().cloned();
+    find(&Fault::OF_ROUNDS, 10 * NUM_WITH_ROUNDS, violation);
 }

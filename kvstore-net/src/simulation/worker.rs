@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kvstore_core::{Device, Error, ErrorCode, Tensor, Value};
 
-use super::history::{Kind, NUM_ELEMENTS, Reply};
+use super::history::{Kind, NUM_ELEMENTS, Reply, mark};
 use super::schedule::Random;
 use super::{Simulation, backends, key, network};
 use crate::certificates::Security;
@@ -86,8 +86,8 @@ impl Worker {
             0 | 1 => self.pull(None).await,
             2 | 3 if schedule.staleness.is_some() => self.pull(schedule.staleness).await,
             2 | 3 if schedule.has_barriers => self.barrier().await,
-            4 => self.versions().await,
-            5 => {
+            4 if schedule.rounds.is_none() => self.versions().await,
+            5 if schedule.rounds.is_none() => {
                 tokio::join!(self.push(), self.push());
             }
             _ => self.push().await,
@@ -99,11 +99,15 @@ impl Worker {
         let element = self.simulation.history().begin_push();
         let mut pushed = [0.0_f32; NUM_ELEMENTS];
         pushed[element] = 1.0;
+        let round = self.simulation.schedule.rounds;
+        if round.is_some() {
+            pushed[0] = mark(element);
+        }
         let pushed = Tensor::from_slice(backends(), Device::cpu(0), [NUM_ELEMENTS], &pushed);
         let pushed = pushed.unwrap();
         let mut elements = Elements::default();
         let value = value_of(&key(), &Value::Dense(pushed.clone()), &mut elements).unwrap();
-        let push = proto::Push { values: vec![value], ..proto::Push::default() };
+        let push = proto::Push { values: vec![value], round, ..proto::Push::default() };
         let verb = if element % 2 == 1 {
             let keys = vec![key().as_str().to_owned()];
             let pull = Some(proto::Pull { keys, ..proto::Pull::default() });

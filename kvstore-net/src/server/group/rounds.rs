@@ -353,6 +353,10 @@ impl State {
             text.push_str(", waiting for ");
             text.push_str(&missing.join(", "));
         }
+        #[cfg(test)]
+        if Fault::KeepGivenUp.is_planted() && open.round.is_closed() {
+            return Some(text);
+        }
         if !open.round.withdraw(now, name) {
             return None;
         }
@@ -415,7 +419,14 @@ impl OpenRound {
     fn closed(&mut self) -> Attempt {
         self.round.close();
         let members = self.round.members().filter_map(|name| self.entrants.get(name)).cloned();
-        Attempt { number: self.round.attempt(), members: members.collect() }
+        let members: Vec<_> = members.collect();
+        #[cfg(test)]
+        let members = if Fault::FoldReversed.is_planted() {
+            members.into_iter().rev().collect()
+        } else {
+            members
+        };
+        Attempt { number: self.round.attempt(), members }
     }
 }
 
