@@ -28,8 +28,8 @@
 //!   replaced process never gets its name back.
 //! - A barrier is passed when all live workers have arrived.
 //! - The clock of a worker counts its pushes, and a bounded pull waits for the slowest worker.
-//! - In rounds: a push of each name at most, as many as the quorum, added in the order of the names.
-//!   A late push is rejected if the rule of the round says so.
+//! - A round has as many pushes as its quorum, and one of each name. They are added in the order of
+//!   the names. A late push is rejected if the rule of the round says so.
 //! - When everything runs and is connected again, calls succeed and all workers finish.
 //!
 //! The last test plants each [`Fault`](crate::faults::Fault) and shows that these checks find it.
