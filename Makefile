@@ -2,7 +2,8 @@
 .PHONY: help setup test-setup native demo demo-dist demo-net demo-python test suites test-rust \
 	test-gpu test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels \
 	protocol fuzz nightly \
-	release-check jar install examples repl bench bench-jvm peers peers-dist peers-net \
+	release-check jar install examples examples-cluster container repl bench bench-jvm peers \
+	peers-dist peers-net \
 	peers-languages gpu-bundle gpu-check wheel doc book charts clean
 
 # The folder where rustup installs. A shell that was opened before does not have it in PATH.
@@ -89,6 +90,7 @@ check: setup ## checks format, lints, layers, dependencies, documentation, links
 	python3 tests/packaging/test_tally.py
 	python3 tests/packaging/test_pages.py
 	python3 tests/packaging/test_text.py
+	python3 tests/packaging/test_clusters.py
 	python3 tests/gpu/test_peers.py
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	clojure/bin/check-reflection
@@ -136,6 +138,12 @@ install: jar ## puts the three jars into the local Maven repository
 
 examples: install ## builds and runs the sample projects with the installed jar
 	scripts/examples.sh
+
+examples-cluster: install wheel ## runs the examples for Spark, Ray, Slurm and Kubernetes
+	scripts/examples-cluster.sh
+
+container: setup ## builds the image of `kvstore serve`, target/kvstore-image.tar
+	scripts/container.sh
 
 repl: native ## starts a Clojure REPL with the namespaces loaded
 	clojure/bin/repl

@@ -13,7 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 100
-TEXT = re.compile(r".*\.(rs|java|clj|py|pyi|sh|cu|cuh|h|c|cpp|toml|md|yml|xml)|Makefile|clojure/bin/.*|.*/run(-dist)?")
+TEXT = re.compile(
+    r".*\.(rs|java|clj|py|pyi|sh|sbatch|cu|cuh|h|c|cpp|toml|md|ya?ml|xml)|Makefile"
+    r"|(.*/)?Containerfile|clojure/bin/.*|.*/run(-dist|-local)?"
+)
 # Output of tools, pages of other projects, a tutorial that expects a value on the same line, and
 # this list itself.
 EXCEPT = re.compile(
