@@ -142,7 +142,8 @@ examples: install ## builds and runs the sample projects with the installed jar
 examples-cluster: install wheel ## runs the examples for Spark, Ray, Slurm and Kubernetes
 	scripts/examples-cluster.sh
 
-container: setup ## builds the image of `kvstore serve`, target/kvstore-image.tar
+container: ## builds the image of `kvstore serve`, target/kvstore-image.tar
+	scripts/setup.sh wheel
 	scripts/container.sh
 
 repl: native ## starts a Clojure REPL with the namespaces loaded

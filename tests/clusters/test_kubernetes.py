@@ -316,7 +316,7 @@ class Pods(unittest.TestCase):
         grace = self.spec["terminationGracePeriodSeconds"]
         return [process.wait(timeout=grace) for process in self.running]
 
-    def start_job(self, job, server, **environment):
+    def start_job(self, job, server, *arguments, **environment):
         """Starts the command of a job in the pod of a server. The paths of its image become those
         of this machine."""
         spec = pod("Job", job)
@@ -334,25 +334,33 @@ class Pods(unittest.TestCase):
             return text
 
         variables = {each["name"]: here(each["value"]) for each in container["env"]}
-        command = [here(text) for text in [*container["command"], *container["args"]]]
+        command = [here(text) for text in [*container["command"], *container["args"], *arguments]]
         command[0] = sys.executable
         return subprocess.Popen(self.network.command(server, command), text=True,
                                 env={**os.environ, **variables, **environment},
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def run_job(self, job, indices):
-        """Runs the pods of a job. Returns their output."""
-        started = [self.start_job(job, index % len(self.servers), JOB_COMPLETION_INDEX=str(index))
-                   for index in indices]
-        outputs = []
-        for process in started:
+    def start_worker(self, index, *arguments):
+        server = index % len(self.servers)
+        return self.start_job("digits", server, *arguments, JOB_COMPLETION_INDEX=str(index))
+
+    def outputs(self, processes):
+        """Waits for processes. Returns what they have printed."""
+        found = []
+        for process in processes:
             printed, _ = process.communicate(timeout=SECONDS_TO_WAIT)
             self.assertEqual(process.returncode, 0, printed)
-            outputs.append(printed.strip())
-        return outputs
+            found.append(printed.strip())
+        return found
+
+    def num_pushes(self):
+        """Returns the number of pushes to all keys of the first server."""
+        (number,) = re.findall(r"(?m)^kvstore_pushes\S* (\d+)", self.metrics())
+        return int(number)
 
     def metrics(self):
-        """Returns the metrics of the first server, as a reader in its pod gets them."""
+        """Returns the metrics of the first server, as a reader in its pod gets them. Fails if the
+        server is not healthy."""
         reader = self.folder / "certs" / "reader"
         script = (
             "import ssl, sys; from urllib.request import urlopen\n"
@@ -372,14 +380,15 @@ class Pods(unittest.TestCase):
         for name in ["readinessProbe", "livenessProbe"]:
             self.assertEqual(self.probe(0, name)[0], 0)
 
-        results = self.run_job("digits", range(named("Job", "digits")["spec"]["completions"]))
+        workers = range(named("Job", "digits")["spec"]["completions"])
+        results = self.outputs([self.start_worker(index) for index in workers])
         for result in results:
             print(result)
         weights = {re.search(r"weights (\w+)$", result)[1] for result in results}
         accuracy = float(re.search(r"accuracy ([\d.]+)", results[0])[1])
         self.assertEqual(len(weights), 1)
         self.assertGreater(accuracy, 0.9)
-        self.assertRegex(self.metrics(), r"(?m)^kvstore_pushes\S* \d+")
+        self.assertGreater(self.num_pushes(), 0)
 
         parts = list((self.claim / "digits").glob("*.safetensors"))
         self.assertEqual(len(parts), len(self.servers))
@@ -389,10 +398,23 @@ class Pods(unittest.TestCase):
         self.assertEqual(self.stop_servers(), [0] * len(self.servers), self.log(0))
         self.assertNotEqual(self.probe(0, "livenessProbe")[0], 0)
         self.start_servers()
-        (restored,) = self.run_job("digits-restore", [0])
+        (restored,) = self.outputs([self.start_job("digits-restore", 0)])
         print(restored)
         self.assertEqual(restored, f"restored bias, weights: accuracy {accuracy:.3f}")
         self.assertEqual(self.stop_servers(), [0] * len(self.servers), self.log(0))
+
+    def test_a_worker_that_is_killed_and_started_again_continues(self):
+        self.start_servers()
+        killed, other = [self.start_worker(index, "--epochs", "200") for index in [0, 1]]
+        end = time.monotonic() + SECONDS_TO_WAIT
+        while self.num_pushes() < 100:
+            self.assertIsNone(killed.poll())
+            self.assertLess(time.monotonic(), end)
+        killed.kill()
+        printed, _ = killed.communicate()
+        self.assertEqual((killed.returncode, printed), (-signal.SIGKILL, ""))
+        for result in self.outputs([self.start_worker(0), other]):
+            self.assertRegex(result, r"^worker . of 2: .* accuracy 0\.9\d+, ")
 
     def test_a_server_without_its_certificates_does_not_start(self):
         (self.volume({"name": "certificates", "secret": {
