@@ -21,7 +21,7 @@ skip() {
     echo "$1: skipped: $2"
 }
 
-# run NAME PATTERN COMMAND..   runs a command for at most 5 minutes. Prints the lines of its output
+# run NAME PATTERN COMMAND..   runs a command for at most 5 minutes. Prints the parts of its output
 #                              that match the pattern, and everything if it fails.
 run() {
     name=$1 pattern=$2
@@ -31,7 +31,7 @@ run() {
     if timeout --kill-after=10 300 "$@" </dev/null >"$log" 2>&1; then
         passed=$((passed + 1))
         echo "$name: passed after $(($(date +%s) - started)) s"
-        grep -E "$pattern" "$log" | sed "s/^/$name: /" || true
+        grep -oE "$pattern" "$log" | sed "s/^/$name: /" || true
     else
         echo "$name: failed with status $? after $(($(date +%s) - started)) s:"
         failed=$((failed + 1))
@@ -62,25 +62,25 @@ fi
     cat "$folder/spark-build.log"
     exit 1
 }
-run spark "workers in" examples/spark/run-local
+run spark "[0-9]+ workers in .*" examples/spark/run-local
 # The second worker ends its process once. Spark starts both again.
-run spark-failure "workers in" examples/spark/run-local 2 20 1
+run spark-failure "[0-9]+ workers in .*" examples/spark/run-local 2 20 1
 
 # Ray would otherwise report its usage to its authors.
-RAY_USAGE_STATS_ENABLED=0 run ray "killed and started" "$python" examples/ray/train.py
+RAY_USAGE_STATS_ENABLED=0 run ray "[0-9]+ workers, one .*" "$python" examples/ray/train.py
 
 # shellcheck disable=SC2086 # a list of packages
 if ! is_root; then
     skip slurm "the network of its nodes needs root"
 elif has_slurm || { apt_install $SLURM >/dev/null && has_slurm; }; then
-    run slurm "^worker |checkpoint" tests/clusters/slurm.sh "$folder/slurm" \
+    run slurm "^worker .*|^checkpoint .*" tests/clusters/slurm.sh "$folder/slurm" \
         target/container/kvstore "$python"
 else
     skip slurm "cannot be installed here ($SLURM)"
 fi
 
 if [ -n "$image" ]; then
-    run kubernetes "^worker |^restored |^checked |skipped" "$python" \
+    run kubernetes "worker [0-9].*|restored [a-z]+,.*|checked against.*|skipped .*" "$python" \
         tests/clusters/test_kubernetes.py "$image" "$folder/kubernetes"
 else
     skip kubernetes "there is no image: $(tail -n 1 "$folder/container.log")"
