@@ -255,21 +255,23 @@ impl Error {
         }
     }
 
-    /// Returns the expected length or spec as a string, or `None` for errors without one.
+    /// Returns the expected length, spec or round as a string, or `None` for errors without one.
     pub fn expected(&self) -> Option<String> {
         match self {
             Self::SpecMismatch { expected, .. } => Some(expected.to_string()),
             Self::LengthMismatch { expected, .. } => Some(expected.to_string()),
+            Self::LatePush { current, .. } => Some(current.to_string()),
             Self::Server { source, .. } => source.expected(),
             _ => None,
         }
     }
 
-    /// Returns the found length or spec as a string, or `None` for errors without one.
+    /// Returns the found length, spec or round as a string, or `None` for errors without one.
     pub fn found(&self) -> Option<String> {
         match self {
             Self::SpecMismatch { found, .. } => Some(found.to_string()),
             Self::LengthMismatch { found, .. } => Some(found.to_string()),
+            Self::LatePush { pushed, .. } => Some(pushed.to_string()),
             Self::Server { source, .. } => source.found(),
             _ => None,
         }
@@ -458,6 +460,15 @@ mod tests {
         let source = Error::Updater { key: Key::new("a").unwrap(), source: "deep".into() };
         let error = Error::Transport { operation: "push".to_owned(), source: Box::new(source) };
         assert_eq!(error.chain(), "push: updater failed on key `a`: deep");
+    }
+
+    #[test]
+    fn a_late_push_has_its_round_and_the_current_one() {
+        let error = Error::LatePush { key: Key::new("w").unwrap(), pushed: 2, current: 5 };
+        assert_eq!(error.to_string(), "push of `w` for round 2: the current round is 5");
+        assert_eq!(error.key().map(Key::as_str), Some("w"));
+        assert_eq!(error.expected().as_deref(), Some("5"));
+        assert_eq!(error.found().as_deref(), Some("2"));
     }
 
     #[test]
