@@ -2,7 +2,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "`native_method!` passes references by value")]
 
 use jni::objects::{JClass, JObject, JObjectArray, JString};
-use jni::sys::jlong;
+use jni::sys::{jdouble, jlong};
 use jni::{Env, jni_sig, jni_str};
 use kvstore::GroupMember;
 
@@ -36,6 +36,11 @@ fn on_member(
         });
     };
     Ok(convert::store(store)?.on_member(call)?)
+}
+
+native!(fn set_weight(store: jlong, weight: jdouble));
+fn set_weight(_env: &mut Env<'_>, _class: JClass<'_>, store: jlong, weight: jdouble) -> Result<()> {
+    Ok(convert::store(store)?.set_weight(weight)?)
 }
 
 native!(fn leave(store: jlong));

@@ -72,8 +72,8 @@ public final class KVStore
     private KVStore(long created) {
         this.handle = NativeHandle.owned(this, created, NativeKVStore::release);
         this.type = NativeKVStore.storeType(created);
-        // Processes join and leave an asynchronous store at any time.
-        this.isOnServers = type.contains("async");
+        this.isOnServers = type.contains("async") || type.equals("dist_quorum");
+        // Processes join and leave a store on servers at any time.
         this.waitsAtExit = type.startsWith("dist") && !isOnServers;
     }
 
@@ -99,10 +99,11 @@ public final class KVStore
      *     {@code dist_device_sync} do the same in each process of a job started by an MPI launcher,
      *     and then sum over all processes, which must make the same calls in the same order.
      *     {@code dist_async} connects to the servers in {@code KVSTORE_SERVERS}, or joins the job
-     *     that one of MXNet's launchers has started
+     *     that one of MXNet's launchers has started. {@code dist_quorum} does so with rounds of
+     *     several workers, and needs {@link NetStoreOptions#quorum}
      * @return a store, which is empty unless servers hold its values
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type is unknown, or the servers
-     *     of {@code dist_async} are not known
+     *     of {@code dist_async} or the quorum of {@code dist_quorum} are not known
      * @throws KVStoreException with {@code UNSUPPORTED} if this version does not support the type,
      *     or {@code dist_sync} does not find an installed MPI
      * @throws KVStoreException with {@code TIMEOUT} if another process of the job does not create
@@ -115,7 +116,7 @@ public final class KVStore
     /**
      * Creates a store with options. Only stores on servers have options.
      *
-     * @param name the type, {@code dist_async}
+     * @param name the type, {@code dist_async} or {@code dist_quorum}
      * @param options how this process joins the group of the store
      * @return a store, which has the values of the servers
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the type has no such option, an
@@ -136,7 +137,7 @@ public final class KVStore
      * and workers have joined. Keep one store open until the training ends, because the servers end
      * after all workers have left.
      *
-     * @param name the type, {@code dist_async}
+     * @param name the type, {@code dist_async} or {@code dist_quorum}
      * @param options how this process joins the job
      * @param environment the environment variables of the job, instead of those of the process;
      *     {@code KVSTORE_SERVERS} has no effect
@@ -182,7 +183,7 @@ public final class KVStore
      * <ul>
      * <li>A {@code dist_sync} store waits for the other workers, unless
      *     {@link #setBarrierBeforeExit setBarrierBeforeExit(false)} was called.
-     * <li>A {@code dist_async} store waits for them only after {@code setBarrierBeforeExit(true)}.
+     * <li>A store on servers waits for them only after {@code setBarrierBeforeExit(true)}.
      * <li>A store that is garbage-collected never waits.
      * </ul>
      *

@@ -50,7 +50,12 @@ public final class KVStoreException extends RuntimeException {
          */
         POISONED(14),
         /** A bug in this library. */
-        INTERNAL(15);
+        INTERNAL(15),
+        /**
+         * A push is late for its round. Pull, compute and push again. {@link #expected()} is the
+         * current round, {@link #found()} that of the push.
+         */
+        LATE_PUSH(16);
 
         private static final Code[] VALUES = values();
 

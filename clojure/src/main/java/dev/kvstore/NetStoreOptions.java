@@ -139,6 +139,58 @@ public final class NetStoreOptions {
         return with("insecure", Boolean.toString(isInsecure));
     }
 
+    /**
+     * Makes pushes take part in rounds, with at least this number of workers. A round sums the
+     * pushes of several workers to the same keys, in the order of the workers' names, and then
+     * makes one push with the sum. It closes when all live workers have pushed, or when this number
+     * of workers have and the {@link #grace} period is over. A push waits until its round is part
+     * of the store.
+     *
+     * <p>All workers push the same keys together, with the same {@code quorum}, {@code grace} and
+     * {@code late}. A store of type {@code dist_quorum} needs this option. Rounds need one server.
+     *
+     * @param min the least number of workers in a round, at least 1
+     * @return new options
+     */
+    public NetStoreOptions quorum(int min) {
+        return with("quorum", Integer.toString(min));
+    }
+
+    /**
+     * Sets how long a round waits for further workers when the quorum has pushed.
+     *
+     * @param grace the time, at least 0, in whole milliseconds; by default 1 second
+     * @return new options
+     */
+    public NetStoreOptions grace(Duration grace) {
+        return new NetStoreOptions(options.with("grace", grace));
+    }
+
+    /**
+     * Sets what happens to pushes that are late for their round.
+     *
+     * @param late by default {@link LatePush#REJECT}
+     * @return new options
+     */
+    public NetStoreOptions late(LatePush late) {
+        return with("late", requireNonNull(late, "late").option());
+    }
+
+    /**
+     * Makes rounds compute the weighted mean of the pushes instead of their sum, and sets the
+     * weight of this worker. All workers need a weight. {@link KVStore#setWeight} changes it.
+     *
+     * <p>The worker multiplies its values by its weight. The server divides the sum of the products
+     * once, by the sum of the weights. With half floats, weights should be at most 1, because the
+     * products must not overflow.
+     *
+     * @param weight the weight, a finite number above 0
+     * @return new options
+     */
+    public NetStoreOptions weight(double weight) {
+        return with("weight", Double.toString(weight));
+    }
+
     private NetStoreOptions with(String name, String value) {
         return new NetStoreOptions(options.with(name, value));
     }

@@ -2,9 +2,9 @@ package dev.kvstore;
 
 import static java.util.Objects.requireNonNull;
 
+import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.LinkedHashMap;
-import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -32,8 +32,8 @@ final class OptionMap {
     /** Returns these options with another value of one, in seconds. */
     OptionMap with(String name, Duration value) {
         requireNonNull(value, name);
-        String fraction = String.format(Locale.ROOT, ".%09d", value.getNano());
-        return with(name, value.getSeconds() + fraction);
+        BigDecimal fraction = BigDecimal.valueOf(value.getNano(), 9);
+        return with(name, fraction.add(BigDecimal.valueOf(value.getSeconds())).toPlainString());
     }
 
     String[] names() {

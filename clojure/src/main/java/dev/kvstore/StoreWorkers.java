@@ -102,6 +102,20 @@ public sealed interface StoreWorkers permits KVStore {
     }
 
     /**
+     * Sets the weight of this worker in the weighted means of the next rounds, for example the
+     * number of examples that its next push is computed from.
+     *
+     * @param weight the weight, a finite number above 0
+     * @return this store
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if the weight is not valid
+     * @throws KVStoreException with {@code UNSUPPORTED} if the store was created without
+     *     {@link NetStoreOptions#weight}
+     */
+    default KVStore setWeight(double weight) {
+        return store().call(handle -> NativeGroup.setWeight(handle, weight));
+    }
+
+    /**
      * Leaves the group of a store on servers. Later calls of this store fail, except
      * {@link KVStore#close}.
      *

@@ -3,6 +3,7 @@ package dev.kvstore;
 import static dev.kvstore.KVStoreException.Code.BACKEND;
 import static dev.kvstore.KVStoreException.Code.CLOSED;
 import static dev.kvstore.KVStoreException.Code.INVALID_ARGUMENT;
+import static dev.kvstore.KVStoreException.Code.LATE_PUSH;
 import static dev.kvstore.KVStoreException.Code.UNSUPPORTED;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -13,8 +14,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.Test;
 
 /** Servers in this JVM. */
@@ -92,6 +95,136 @@ class KVStoreServerTest {
                     assertThrows(IllegalStateException.class, () -> store.push("w", ones)));
             assertEquals(0, store.version("w"));
         }
+    }
+
+    private static KVStore inRounds(
+            KVStoreServer server, String name, UnaryOperator<NetStoreOptions> options) {
+        NetStoreOptions joining = NetStoreOptions.ofServers(server.address())
+                .name(name)
+                .timeout(Duration.ofSeconds(30))
+                .grace(Duration.ofSeconds(30));
+        return KVStore.create("dist_quorum", options.apply(joining));
+    }
+
+    /** Pushes a number for each of two stores at the same time. */
+    private static void pushBoth(KVStore first, float a, KVStore second, float b)
+            throws Exception {
+        try (NDArray ofFirst = NDArray.full(Shape.of(2), a);
+                NDArray ofSecond = NDArray.full(Shape.of(2), b)) {
+            CompletableFuture<KVStore> push =
+                    CompletableFuture.supplyAsync(() -> first.push("w", ofFirst));
+            second.push("w", ofSecond);
+            push.get(30, TimeUnit.SECONDS);
+        }
+    }
+
+    private static void assertStored(KVStore store, float expected) {
+        try (NDArray pulled = store.pull("w")) {
+            assertArrayEquals(new float[] {expected, expected}, pulled.toFloats());
+        }
+    }
+
+    @Test
+    void aRoundIsOnePushWithTheSum() throws Exception {
+        try (KVStoreServer server = server();
+                KVStore first = inRounds(server, "a", options -> options.quorum(2));
+                // Closing it does not wait for the other one, which is open.
+                KVStore second = inRounds(server, "b", options -> options.quorum(2));
+                NDArray zeros = NDArray.zeros(Shape.of(2))) {
+            assertEquals("dist_quorum", first.type());
+            first.init("w", zeros);
+            first.setOptimizer(Optimizer.sgd().learningRate(0.5));
+            pushBoth(first, 1, second, 2);
+            assertStored(first, -1.5f);
+            assertEquals(1, second.version("w"));
+        }
+    }
+
+    @Test
+    void weightsMakeMeans() throws Exception {
+        UnaryOperator<NetStoreOptions> weighted = options -> options.quorum(2).weight(1);
+        try (KVStoreServer server = server();
+                KVStore first = inRounds(server, "a", weighted);
+                KVStore second = inRounds(server, "b", weighted);
+                NDArray zeros = NDArray.zeros(Shape.of(2))) {
+            first.init("w", zeros);
+            pushBoth(first, 1, second, 5);
+            assertStored(first, 3);
+            assertSame(second, second.setWeight(3));
+            pushBoth(first, 1, second, 5);
+            assertStored(first, 4);
+            for (double wrong : new double[] {0, -1, Double.NaN, Double.POSITIVE_INFINITY}) {
+                Expect.code(INVALID_ARGUMENT, () -> second.setWeight(wrong));
+            }
+            pushBoth(first, 1, second, 5);
+            assertStored(first, 4);
+        }
+    }
+
+    @Test
+    void latePushesAreRejectedOrKept() {
+        UnaryOperator<NetStoreOptions> alone = options -> options.quorum(1).grace(Duration.ZERO);
+        try (KVStoreServer server = server();
+                KVStore fast = inRounds(server, "a", alone);
+                KVStore slow = inRounds(server, "b", alone);
+                KVStore keeping = inRounds(server, "c",
+                        options -> alone.apply(options).late(LatePush.NEXT));
+                NDArray ones = NDArray.ones(Shape.of(2));
+                NDArray twos = NDArray.full(Shape.of(2), 2)) {
+            fast.init("w", ones);
+            assertStored(slow, 1);
+            assertStored(keeping, 1);
+            fast.push("w", ones);
+            KVStoreException late = Expect.code(LATE_PUSH, () -> slow.push("w", twos));
+            assertEquals("push of `w` for round 1: the current round is 2", late.getMessage());
+            assertEquals("w", late.key());
+            assertEquals("2", late.expected());
+            assertEquals("1", late.found());
+            assertStored(slow, 1);
+            slow.push("w", twos);
+            assertStored(fast, 2);
+            keeping.push("w", ones);
+            assertStored(fast, 1);
+            assertEquals(3, fast.version("w"));
+        }
+    }
+
+    @Test
+    void wrongOptionsOfRoundsAreRejected() {
+        NetStoreOptions nowhere = NetStoreOptions.ofServers("127.0.0.1:1");
+        NetStoreOptions rounds = nowhere.quorum(2);
+        assertMessage(INVALID_ARGUMENT, "expected the option `quorum`", nowhere);
+        assertMessage(INVALID_ARGUMENT, "`quorum`: expected a whole number above 0, found `0`",
+                nowhere.quorum(0));
+        assertMessage(INVALID_ARGUMENT, "expected a number of seconds of at least 0, found `-0.5",
+                rounds.grace(Duration.ofMillis(-500)));
+        assertMessage(INVALID_ARGUMENT, "weight: expected a finite number above 0, found -1",
+                rounds.weight(-1));
+        assertMessage(INVALID_ARGUMENT, "weight: expected a finite number above 0, found NaN",
+                rounds.weight(Double.NaN));
+        for (NetStoreOptions without : List.of(
+                nowhere.grace(Duration.ZERO), nowhere.late(LatePush.NEXT), nowhere.weight(1))) {
+            assertMessage(INVALID_ARGUMENT, "quorum: expected the least number", without);
+        }
+        assertMessage(UNSUPPORTED, "quorum: expected one server, found 2",
+                NetStoreOptions.ofServers("127.0.0.1:1", "127.0.0.1:2").quorum(2));
+        Expect.nullParameter("late", () -> nowhere.late(null));
+        Expect.nullParameter("grace", () -> nowhere.grace(null));
+        try (KVStoreServer server = server();
+                KVStore store = connect(server, "a");
+                KVStore sums = inRounds(server, "b", options -> options.quorum(1));
+                KVStore local = KVStore.create()) {
+            for (KVStore each : List.of(store, sums, local)) {
+                Expect.code(UNSUPPORTED, () -> each.setWeight(1));
+            }
+        }
+    }
+
+    private static void assertMessage(
+            KVStoreException.Code code, String part, NetStoreOptions options) {
+        KVStoreException exception =
+                Expect.code(code, () -> KVStore.create("dist_quorum", options));
+        assertTrue(exception.getMessage().contains(part), exception.getMessage());
     }
 
     @Test

@@ -3,21 +3,23 @@
 
     store         the NetStoreOptions of a map
     server        the ServerOptions of a map
-    server-names  the names of the options of servers"
+    server-names  the names of the options of servers
+    weight        the weight of a worker as a double"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.paths :as paths])
-  (:import (dev.kvstore NetStoreOptions ServerOptions)
+  (:import (dev.kvstore LatePush NetStoreOptions ServerOptions)
            (java.time Duration)))
 
 (set! *warn-on-reflection* true)
 
 (defn- seconds
-  "Returns the number of seconds `x` as a Duration."
-  ^Duration [x what]
-  (errors/check #(and (number? %) (<= 1e-9 (double %) 1e9)) x what
-                "a number of seconds, from 1e-9 to 1e9")
-  (Duration/ofNanos (long (* 1e9 (double x)))))
+  "Returns the number of seconds `x` as a Duration. `least` is the smallest number as text."
+  (^Duration [x what] (seconds x what "1e-9"))
+  (^Duration [x what least]
+   (errors/check #(and (number? %) (<= (Double/parseDouble least) (double %) 1e9)) x what
+                 (str "a number of seconds, from " least " to 1e9"))
+   (Duration/ofNanos (long (* 1e9 (double x))))))
 
 (defn- at-least
   ^long [x least what]
@@ -44,6 +46,21 @@
                   "a list of addresses, each \"HOST:PORT\"")
     (into-array String listed)))
 
+(defn weight
+  "Returns the number `x`, the weight of a worker, as a double. Throws \"Invalid weight\" unless it
+  is finite and above 0."
+  ^double [x]
+  (errors/check #(and (number? %) (< 0.0 (double %) Double/POSITIVE_INFINITY)) x "weight"
+                "a finite number above 0")
+  (double x))
+
+(defn- late
+  ^LatePush [x]
+  (case x
+    :reject LatePush/REJECT
+    :next LatePush/NEXT
+    (errors/reject "late" ":reject or :next" x)))
+
 (defn- set-option
   "Returns `options` with the option `k` set to `v`, for stores."
   ^NetStoreOptions [^NetStoreOptions options k v]
@@ -57,13 +74,17 @@
     :connections (.connections options (positive-int v "connections"))
     :divide-above (.divideAbove options (at-least v 0 "divide-above"))
     :certificates (.certificates options (paths/->path v))
-    :insecure (.insecure options (flag v "insecure"))))
+    :insecure (.insecure options (flag v "insecure"))
+    :quorum (.quorum options (positive-int v "quorum"))
+    :grace (.grace options (seconds v "grace" "0"))
+    :late (.late options (late v))
+    :weight (.weight options (weight v))))
 
 (defn store
   "Returns the options of a store on servers in the map `opts`, or the defaults for nil."
   ^NetStoreOptions [opts]
   (options/check opts [:servers :name :timeout :staleness :reader :connections :divide-above
-                       :certificates :insecure])
+                       :certificates :insecure :quorum :grace :late :weight])
   (reduce-kv set-option
              (if-some [servers (:servers opts)]
                (NetStoreOptions/ofServers (addresses servers))

@@ -30,6 +30,7 @@
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
     members on-member leave    the processes that join and leave a store on servers
+    set-weight                 the weight of this worker in rounds
     checkpoint-on-servers      a checkpoint that the servers write
 
   Keys are strings. A keyword or a symbol denotes the key with its name, without its namespace.
@@ -90,5 +91,5 @@
    save-optimizer-states load-optimizer-states]
   [dev.kvstore.impl.kvstore.workers
    rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
-   members on-member leave
+   members on-member leave set-weight
    checkpoint-on-servers])

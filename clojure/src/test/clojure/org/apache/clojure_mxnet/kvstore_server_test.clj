@@ -207,6 +207,15 @@
                           {:reader "yes"} "Invalid reader"
                           {:insecure 1} "Invalid insecure"
                           {:certificates 1} "Invalid filename"
+                          {:quorum 0} "Invalid quorum"
+                          {:quorum 2.0} "Invalid quorum"
+                          {:grace -0.5} "Invalid grace: expected a number of seconds, from 0 to 1e9"
+                          {:grace "1"} "Invalid grace"
+                          {:late :drop} "Invalid late: expected :reject or :next, found :drop"
+                          {:weight 0} "Invalid weight: expected a finite number above 0, found 0"
+                          {:weight ##NaN} "Invalid weight"
+                          {:weight ##Inf} "Invalid weight"
+                          {:weight "1"} "Invalid weight"
                           {:stalenes 1} "Unknown option `:stalenes`"}]
       (is (.startsWith (str (ex-message (try (kvstore/create "dist_async" opts)
                                              (catch clojure.lang.ExceptionInfo e e))))
@@ -251,8 +260,9 @@
   (kvstore-server/init {}))
 
 (defn- join-job
-  "Joins a job of one server and one worker, with these options of stores and servers."
-  [opts ^ServerOptions server-options]
+  "Joins a job of one server and one worker, with a store of a type and these options of stores and
+  servers."
+  [store-type opts ^ServerOptions server-options]
   (let [port (with-open [socket (ServerSocket. 0)]
                (.getLocalPort socket))
         job (fn [role]
@@ -264,8 +274,9 @@
         processes (mapv run ["scheduler" "server"])]
     (kvstore-server/init (job "worker"))
     (try
-      (with-open [kv (kvstore/create "dist_async" (merge {:timeout 30} opts))]
-        (kvstore/init kv "w" (ndarray/ones [1]))
+      (with-open [kv (kvstore/create store-type (merge {:timeout 30} opts))]
+        (kvstore/init kv "w" (ndarray/zeros [1]))
+        (kvstore/push kv "w" (ndarray/ones [1]))
         (kvstore/init kv "w" (ndarray/zeros [1]))
         (is (= [1.0] (ndarray/->vec (kvstore/pull kv "w")))))
       (finally
@@ -274,8 +285,12 @@
       (is (nil? (deref process 30000 :running))))))
 
 (deftest a-worker-joins-the-job-of-init
-  (join-job {} (ServerOptions/defaults)))
+  (join-job "dist_async" {} (ServerOptions/defaults)))
+
+(deftest a-worker-of-rounds-joins-the-job-of-init
+  (join-job :Dist_Quorum {:quorum 1 :grace 60} (ServerOptions/defaults)))
 
 (deftest a-worker-joins-a-job-with-certificates
-  (join-job {:certificates (certificates "worker")}
+  (join-job "dist_async"
+            {:certificates (certificates "worker")}
             (.certificates (ServerOptions/defaults) (.toPath (certificates "server")))))

@@ -3,8 +3,7 @@
 
     create dispose type  creating and closing a store; its type"
   (:refer-clojure :exclude [type])
-  (:require [clojure.string :as string]
-            [dev.kvstore.impl.errors :as errors]
+  (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.launch :as launch]
             [dev.kvstore.impl.net-options :as net-options])
   (:import (dev.kvstore KVStore)
@@ -19,6 +18,8 @@
   same. \"dist_sync\" and \"dist_device_sync\" do so in each process of an MPI job, and then sum
   over all processes. \"dist_async\" connects to the servers in KVSTORE_SERVERS or in `opts`, or
   to those of a job that MXNet's launchers have started. It has the values of the servers.
+  \"dist_quorum\" does so with rounds: a push waits for those of other workers, and their sum is one
+  push.
 
   Only stores on servers have options:
 
@@ -35,6 +36,13 @@
                    KVSTORE_CERTIFICATES by default
     :insecure      whether it may connect to other machines without certificates; false by default,
                    or the value of KVSTORE_INSECURE
+    :quorum        the least number of workers in a round, which \"dist_quorum\" needs; a round
+                   closes when all live workers have pushed, or this number have and :grace is over
+    :grace         how many seconds a round with this number waits for the others, 1 by default
+    :late          :reject if a push that is late for its round throws code `:late-push`, which is
+                   the default, or :next if it belongs to the next round
+    :weight        the weight of this worker, if rounds compute the weighted mean of the pushes
+                   instead of their sum; `set-weight` changes it
 
   If :certificates or :insecure is in the map, neither is read from the environment.
 
@@ -53,7 +61,7 @@
      (errors/guard
        (if (and environment
                 (nil? (:servers opts))
-                (string/includes? (string/lower-case store-type) "async"))
+                (re-find #"(?i)async|quorum" store-type))
          (KVStore/create store-type options environment)
          (KVStore/create store-type options))))))
 

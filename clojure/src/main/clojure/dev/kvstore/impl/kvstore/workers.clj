@@ -6,9 +6,11 @@
     barrier set-barrier-before-exit  waiting for the other workers
     num-dead-node send-command-to-servers
     members on-member leave          the processes that join and leave a store on servers
+    set-weight                       the weight of this worker in rounds
     checkpoint-on-servers            a checkpoint that the servers write"
   (:require [dev.kvstore.impl.errors :as errors]
-            [dev.kvstore.impl.members :as members])
+            [dev.kvstore.impl.members :as members]
+            [dev.kvstore.impl.net-options :as net-options])
   (:import (dev.kvstore KVStore)
            (java.util.function Consumer)))
 
@@ -101,6 +103,18 @@
   (errors/check ifn? f "function" "a function of the members")
   (errors/guard (.onMember kvstore (reify Consumer
                                      (accept [_ found] (f (members/data found)))))))
+
+(defn set-weight
+  "Sets the weight of this worker in the weighted means of the next rounds of `kvstore`, for example
+  the number of examples that its next push is computed from. Returns `kvstore`.
+
+  Throws \"Invalid weight\" unless `weight` is a finite number above 0, and code `:unsupported` if
+  `kvstore` was created without the option :weight.
+
+      (set-weight kv 128)"
+  ^dev.kvstore.KVStore [^KVStore kvstore weight]
+  (let [weight (net-options/weight weight)]
+    (errors/guard (.setWeight kvstore weight))))
 
 (defn leave
   "Leaves the group of `kvstore`, a store on servers, and returns `kvstore`. Later calls throw code
