@@ -1,5 +1,6 @@
 """A client of the network protocol without the native library: only gRPC and the `.proto` file."""
 
+import concurrent.futures
 import pathlib
 import queue
 import sys
@@ -41,6 +42,8 @@ class Client:
     def __init__(self, modules, channel, name):
         self.pb, stubs = modules
         self.name, self.sequence = name, 0
+        #: The version of the last pull of each key. It tells the server which pushes are late.
+        self.pulled = {}
         self.channel = channel
         stub = stubs.StoreStub(self.channel)
         self.messages, self.requests = queue.Queue(), queue.Queue()
@@ -67,8 +70,10 @@ class Client:
         self.requests.put(None)
         self.channel.close()
 
-    def call(self, data=b"", changes=False, **verb):
-        """Makes a call. Returns the reply and its data."""
+    def call(self, data=b"", changes=False, supplied=b"", **verb):
+        """Makes a call. Sends the ranges of `supplied` that the server asks for. Returns the reply
+        and its data.
+        """
         self.sequence += changes
         request = self.pb.Request(
             member=self.name,
@@ -80,6 +85,10 @@ class Client:
         )
         self.requests.put(self.pb.RequestFrame(request=request, data=data))
         frame = next(self.replies)
+        while frame.reply.HasField("wanted"):
+            first, num_bytes = frame.reply.wanted.first, frame.reply.wanted.num_bytes
+            self.requests.put(self.pb.RequestFrame(data=supplied[first : first + num_bytes]))
+            frame = next(self.replies)
         reply, received = frame.reply, bytearray(frame.data)
         expected = sum(
             4 * int(np.prod(value.spec.shape)) for value in reply.values if reply.has_elements
@@ -90,7 +99,7 @@ class Client:
 
     def value(self, key, array):
         spec = self.pb.Spec(dtype=str(array.dtype), shape=array.shape)
-        return self.pb.Value(key=key, spec=spec)
+        return self.pb.Value(key=key, spec=spec, version=self.pulled.get(key))
 
     def init(self, key, array):
         init = self.pb.Init(values=[self.value(key, array)])
@@ -100,9 +109,24 @@ class Client:
         push = self.pb.Push(values=[self.value(key, array) for array in arrays])
         return self.call(b"".join(array.tobytes() for array in arrays), changes=True, push=push)[0]
 
+    def push_to_round(self, arrays, weight=None, **rule):
+        """Takes part in a round with an array for each key. Returns when the round is committed.
+
+        With a weight, the round computes the weighted mean of all members' arrays.
+        """
+        keys = sorted(arrays)
+        weighted = [arrays[key] * np.float32(1 if weight is None else weight) for key in keys]
+        push = self.pb.Push(
+            values=[self.value(key, array) for key, array in zip(keys, weighted)],
+            round=self.pb.RoundPush(weight=weight, **rule),
+        )
+        supplied = b"".join(array.tobytes() for array in weighted)
+        return self.call(changes=True, push=push, supplied=supplied)[0]
+
     def pull(self, key):
         reply, data = self.call(pull=self.pb.Pull(keys=[key]))
         assert not reply.HasField("failure"), reply.failure
+        self.pulled[key] = reply.values[0].version
         return np.frombuffer(data, np.float32).reshape(reply.values[0].spec.shape)
 
 
@@ -131,6 +155,54 @@ def test_a_client_without_the_native_library_shares_a_store(modules):
         failure = client.init("w", ones).failure
         assert "already initialised" in failure.message
         assert failure.key == "w"
+        store.close()
+
+
+def test_a_client_without_the_native_library_takes_part_in_rounds(modules):
+    with Serving() as server, connect(modules, server, "other client") as client:
+        store = server.connect(member="library", quorum=2, grace=SECONDS, weight=6)
+        # The server asks for the large value in several ranges.
+        large = np.arange(300_000, dtype=np.float32).reshape(300, 1000)
+        small = np.ones(3, np.float32)
+        keys = ["w", "a"]
+        for key, array in zip(keys, (large, small)):
+            assert not client.init(key, 0 * array).HasField("failure")
+        rule = {"min": 2, "grace_ms": 1000 * SECONDS}
+        for number in range(1, 4):
+            with concurrent.futures.ThreadPoolExecutor(1) as threads:
+                push = threads.submit(store.push, keys, [number * large, small])
+                arrays = {"w": large, "a": 5 * small}
+                reply = client.push_to_round(arrays, weight=2, **rule)
+                assert not reply.HasField("failure"), reply.failure
+                push.result(SECONDS)
+            # The members are in the order of their names: "library" is the first one.
+            mean = (number * large * 6 + large * 2) / np.float32(8)
+            assert client.pull("w").tobytes() == mean.tobytes()
+            assert client.pull("a").tolist() == (2 * small).tolist()
+        assert store.version("w") == 3
+        store.close()
+
+
+def test_a_late_push_of_a_client_without_the_native_library(modules):
+    with Serving() as server, connect(modules, server, "other client") as client:
+        store = server.connect(quorum=1, grace=0)
+        ones = np.ones(3, np.float32)
+        assert not client.init("w", ones).HasField("failure")
+        assert client.pull("w").tolist() == [1, 1, 1]
+        store.push("w", 2 * ones)
+        failure = client.push_to_round({"w": ones}, min=1).failure
+        assert failure.message == "push of `w` for round 1: the current round is 2"
+        assert (failure.code, failure.key) == (16, "w")
+        assert (failure.found_len, failure.expected_len) == (1, 2)
+        # The server keeps a push that permits it, or one that is based on the last round.
+        late = client.pb.LATE_PUSH_NEXT
+        assert not client.push_to_round({"w": 3 * ones}, min=1, late=late).HasField("failure")
+        store.pull("w")
+        store.push("w", 4 * ones)
+        assert client.pull("w").tolist() == [4, 4, 4]
+        assert not client.push_to_round({"w": 5 * ones}, min=1).HasField("failure")
+        assert store.pull("w").tolist() == [5, 5, 5]
+        assert "found 0" in client.push_to_round({"w": ones}, min=0).failure.message
         store.close()
 
 

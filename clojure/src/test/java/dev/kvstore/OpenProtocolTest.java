@@ -18,6 +18,9 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
@@ -83,6 +86,73 @@ class OpenProtocolTest {
             Map<?, ?> failure = client.init("w", full(1));
             assertTrue(((String) failure.get("message")).contains("already initialised"));
             assertEquals("w", failure.get("key"));
+        }
+    }
+
+    @Test
+    void aClientWithoutTheNativeLibraryTakesPartInRounds() throws Exception {
+        // The server asks for the large value in several ranges.
+        float[] large = new float[300 * 1000];
+        for (int i = 0; i < large.length; i++) {
+            large[i] = i;
+        }
+        ProtocolClient.Value three = new ProtocolClient.Value(List.of(2L), 3, 30);
+        try (KVStoreServer server = KVStoreServer.start(FREE_PORT);
+                ProtocolClient client = new ProtocolClient(server.address(), "other client");
+                KVStore store = KVStore.create("dist_quorum",
+                        NetStoreOptions.ofServers(server.address())
+                                .name("library")
+                                .quorum(2)
+                                .grace(Duration.ofSeconds(60))
+                                .weight(6));
+                NDArray sevens = NDArray.full(Shape.of(300, 1000), 7);
+                NDArray ones = NDArray.ones(Shape.of(2))) {
+            assertNull(client.init("w", full(0)));
+            assertNull(client.init("a", new ProtocolClient.Value(List.of(2L), 0, 0)));
+            Map<String, ?> rule = Map.of("min", 2L, "grace_ms", 60_000L, "weight", 2.0);
+            TreeMap<String, ProtocolClient.Value> values =
+                    new TreeMap<>(Map.of("w", new ProtocolClient.Value(SHAPE, large), "a", three));
+            for (int round = 1; round <= 2; round++) {
+                CompletableFuture<Void> push = CompletableFuture.runAsync(
+                        () -> store.push(List.of("w", "a"), List.of(sevens, ones)));
+                assertNull(client.pushToRound(values, rule));
+                push.get(60, TimeUnit.SECONDS);
+                assertEquals(round, store.version("w"));
+                float[] mean = new float[large.length];
+                for (int i = 0; i < mean.length; i++) {
+                    mean[i] = (7 * 6 + large[i] * 2) / 8;
+                }
+                assertArrayEquals(mean, client.pull("w").elements());
+                assertArrayEquals(new float[] {1.5f, 8.25f}, client.pull("a").elements());
+            }
+        }
+    }
+
+    @Test
+    void aLatePushOfAClientWithoutTheNativeLibrary() throws Exception {
+        try (KVStoreServer server = KVStoreServer.start(FREE_PORT);
+                ProtocolClient client = new ProtocolClient(server.address(), "other client");
+                KVStore store = KVStore.create("dist_quorum",
+                        NetStoreOptions.ofServers(server.address())
+                                .quorum(1)
+                                .grace(Duration.ZERO));
+                NDArray one = NDArray.ones(Shape.of(1))) {
+            ProtocolClient.Value five = new ProtocolClient.Value(List.of(1L), 5);
+            TreeMap<String, ProtocolClient.Value> values = new TreeMap<>(Map.of("w", five));
+            assertNull(client.init("w", five));
+            client.pull("w");
+            store.push("w", one);
+            Map<?, ?> failure = client.pushToRound(values, Map.of("min", 1L));
+            assertEquals("push of `w` for round 1: the current round is 2", failure.get("message"));
+            assertEquals(KVStoreException.Code.LATE_PUSH.number, failure.get("code"));
+            assertEquals(2L, failure.get("expected_len"));
+            // The server keeps a late push that permits it, or one that is based on the last round.
+            assertNull(client.pushToRound(values, Map.of("min", 1L, "late", "LATE_PUSH_NEXT")));
+            store.pull("w", one);
+            store.push("w", one);
+            assertArrayEquals(new float[] {5}, client.pull("w").elements());
+            assertNull(client.pushToRound(values, Map.of("min", 1L)));
+            assertEquals(4, store.version("w"));
         }
     }
 

@@ -11,8 +11,10 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.SortedMap;
 import java.util.concurrent.ThreadLocalRandom;
 import okio.Buffer;
 import okio.ByteString;
@@ -27,12 +29,28 @@ final class ProtocolClient implements AutoCloseable {
     private final ProtocolStream lease;
     private final ProtocolStream calls;
     private final Map<?, ?> joined;
+    /** The version of the last pull of each key, by which the server sees which pushes are late. */
+    private final Map<String, Object> pulled = new HashMap<>();
     private long sequence;
 
     /** A dense value with elements of the type {@code float32}. */
     record Value(List<Long> shape, float... elements) {
         private int numBytes() {
             return Float.BYTES * elements.length;
+        }
+
+        private byte[] bytes() {
+            ByteBuffer bytes = buffer(numBytes());
+            bytes.asFloatBuffer().put(elements);
+            return bytes.array();
+        }
+
+        private Value times(double factor) {
+            float[] products = new float[elements.length];
+            for (int i = 0; i < products.length; i++) {
+                products[i] = elements[i] * (float) factor;
+            }
+            return new Value(shape, products);
         }
     }
 
@@ -105,14 +123,46 @@ final class ProtocolClient implements AutoCloseable {
         return change("push", key, values);
     }
 
+    /**
+     * Takes part in a round with a value for each key, and waits until it is committed. Returns the
+     * failure, or {@code null} if the call succeeds.
+     *
+     * @param rule the fields of {@code RoundPush}. With a {@code weight}, the round computes the
+     *     weighted mean of the values of all members
+     */
+    Map<?, ?> pushToRound(SortedMap<String, Value> values, Map<String, ?> rule)
+            throws StatusException {
+        List<Object> described = new ArrayList<>();
+        Buffer data = new Buffer();
+        double weight = rule.get("weight") instanceof Double found ? found : 1;
+        values.forEach((key, value) -> {
+            described.add(describe(key, value));
+            data.write(value.times(weight).bytes());
+        });
+        sequence++;
+        Map<String, ?> push = Map.of("values", described, "round", rule);
+        Map<?, ?> reply = reply(call(sequence, "push", push, ByteString.EMPTY));
+        ByteString supplied = data.readByteString();
+        // Until the reply comes, the server asks for ranges of the data.
+        while (reply.get("wanted") instanceof Map<?, ?> wanted) {
+            int first = Math.toIntExact(number(wanted, "first"));
+            int end = Math.toIntExact(first + number(wanted, "num_bytes"));
+            calls.write(Map.of("data", supplied.substring(first, end)));
+            reply = reply(calls.read());
+        }
+        return (Map<?, ?>) reply.get("failure");
+    }
+
     /** Pulls a key, which must exist. */
     Value pull(String key) throws StatusException {
         Map<?, ?> frame = call(0, "pull", Map.of("keys", List.of(key)), ByteString.EMPTY);
-        Map<?, ?> reply = (Map<?, ?>) frame.get("reply");
+        Map<?, ?> reply = reply(frame);
         if (reply.containsKey("failure")) {
             throw new AssertionError(reply.get("failure"));
         }
-        Map<?, ?> spec = (Map<?, ?>) messages(reply, "values").get(0).get("spec");
+        Map<?, ?> described = messages(reply, "values").get(0);
+        pulled.put(key, described.get("version"));
+        Map<?, ?> spec = (Map<?, ?>) described.get("spec");
         List<Long> shape = ((List<?>) spec.get("shape")).stream().map(Long.class::cast).toList();
         long numElements = shape.stream().reduce(1L, Math::multiplyExact);
         Value value = new Value(shape, new float[Math.toIntExact(numElements)]);
@@ -129,16 +179,23 @@ final class ProtocolClient implements AutoCloseable {
         List<Object> described = new ArrayList<>();
         Buffer data = new Buffer();
         for (Value value : values) {
-            Map<String, ?> spec = Map.of("dtype", "float32", "shape", value.shape());
-            described.add(Map.of("key", key, "spec", spec));
-            ByteBuffer elements = buffer(value.numBytes());
-            elements.asFloatBuffer().put(value.elements());
-            data.write(elements.array());
+            described.add(describe(key, value));
+            data.write(value.bytes());
         }
         sequence++;
         Map<?, ?> frame =
                 call(sequence, verb, Map.of("values", described), data.readByteString());
-        return (Map<?, ?>) ((Map<?, ?>) frame.get("reply")).get("failure");
+        return (Map<?, ?>) reply(frame).get("failure");
+    }
+
+    private Map<String, ?> describe(String key, Value value) {
+        Map<String, Object> described = new HashMap<>();
+        described.put("key", key);
+        described.put("spec", Map.of("dtype", "float32", "shape", value.shape()));
+        if (pulled.containsKey(key)) {
+            described.put("version", pulled.get(key));
+        }
+        return described;
     }
 
     /** Makes a call, whose number is 0 if it changes nothing. Returns the first frame. */
@@ -153,6 +210,15 @@ final class ProtocolClient implements AutoCloseable {
                 verb, arguments);
         calls.write(Map.of("request", request, "data", data));
         return calls.read();
+    }
+
+    private static Map<?, ?> reply(Map<?, ?> frame) {
+        return (Map<?, ?>) frame.get("reply");
+    }
+
+    /** Returns a field with a number, which is absent if it is 0. */
+    private static long number(Map<?, ?> message, String field) {
+        return message.get(field) instanceof Long found ? found : 0;
     }
 
     private static ByteBuffer data(Map<?, ?> frame) {
