@@ -112,9 +112,9 @@ impl Fault {
 
     /// The faults of rounds, with their seeds among the schedules with rounds.
     pub(crate) const OF_ROUNDS: [(Self, u64, &str); 3] = [
-        (Self::AcceptLate, 0, "is late"),
+        (Self::AcceptLate, 2, "is late"),
         (Self::FoldReversed, 0, "was not folded"),
-        (Self::KeepGivenUp, 0, "failed"),
+        (Self::KeepGivenUp, 4, "failed"),
     ];
 
     /// Returns the fault that is planted in this thread.
