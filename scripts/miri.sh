@@ -43,7 +43,8 @@ left_out() {
             echo "runs each program in 72 ways, which takes hours; lib runs the kernels" ;;
         array_files)
             echo "reads files, which Miri does not allow, and changes every byte" ;;
-        abandoned_checkpoint | checkpoints | crash | damaged_checkpoints | pending_checkpoints)
+        abandoned_checkpoint | checkpoints | crash | damaged_chains | damaged_checkpoints | \
+            deltas | pending_checkpoints)
             echo "reads and writes files, or starts processes that do" ;;
         recorded_arrays) echo "reads 800 KB of JSON; lib and values run array operations" ;;
         recorded_rows) echo "reads 800 KB of JSON" ;;

@@ -349,6 +349,51 @@ fn trained() -> LocalStore {
     store
 }
 
+/// Returns a snapshot of a value, and a snapshot of the value after every second row has changed.
+/// The first one is in the file `a` of the folder.
+fn changed(value: impl Into<Value>) -> (Snapshot, Snapshot, tempfile::TempDir) {
+    let value = value.into();
+    let folder = tempfile::tempdir().unwrap();
+    let base = store(value.clone()).snapshot().unwrap();
+    base.write(folder.path().join("a")).unwrap();
+    let mut numbers = tensor().to_vec::<f32>().unwrap();
+    numbers.chunks_mut(8).for_each(|two_rows| two_rows[1] += 0.5);
+    let tensor = Tensor::from_slice(&backends(), Device::cpu(0), [LEN / 4, 4], &numbers).unwrap();
+    let store = match value {
+        Value::Dense(_) => store(tensor),
+        Value::Rows(rows) => store(RowSparse::new([LEN, 4], rows.indices(), tensor).unwrap()),
+    };
+    (base, store.snapshot().unwrap(), folder)
+}
+
+fn delta_cases() -> Vec<Case> {
+    let write = |(base, now, folder): (Snapshot, Snapshot, tempfile::TempDir)| {
+        now.write_since(folder.path().join("b"), &base)
+    };
+    let written = |(base, now, folder): (Snapshot, Snapshot, tempfile::TempDir)| {
+        now.write_since(folder.path().join("b"), &base).unwrap();
+        folder
+    };
+    let read = |folder: tempfile::TempDir| Snapshot::read(&backends(), folder.path().join("b"));
+    let more_rows = || {
+        let folder = tempfile::tempdir().unwrap();
+        let indices = Vec::from(&rows().indices()[..LEN / 4 - 1]);
+        let fewer = tensor().view(0, [LEN / 4 - 1, 4].into()).unwrap();
+        let base = store(RowSparse::new([LEN, 4], indices, fewer).unwrap()).snapshot().unwrap();
+        base.write(folder.path().join("a")).unwrap();
+        let more = store(rows());
+        (base, more.snapshot().unwrap(), folder)
+    };
+    vec![
+        case("Snapshot::write_since", || changed(tensor()), write),
+        case("Snapshot::write_since of rows", || changed(rows()), write),
+        case("Snapshot::write_since of more rows", more_rows, write),
+        case("Snapshot::read of a delta", move || written(changed(tensor())), read),
+        case("Snapshot::read of a delta of rows", move || written(changed(rows())), read),
+        case("Snapshot::read of a delta of more rows", move || written(more_rows()), read),
+    ]
+}
+
 fn checkpoint_cases() -> Vec<Case> {
     // The preparation of a case writes the file, so that only reading it can fail.
     let bytes = |store: &LocalStore| store.snapshot().unwrap().to_bytes().unwrap();
@@ -397,6 +442,7 @@ fn cases() -> Vec<Case> {
         optimizer_cases(),
         store_cases(),
         checkpoint_cases(),
+        delta_cases(),
         many::cases_of_keys(),
         many::checkpoint_cases(),
         many::cases_of_values(),

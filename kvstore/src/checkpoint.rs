@@ -72,6 +72,39 @@ impl Store {
         Checkpoint::begin(&self.snapshot()?, path)
     }
 
+    /// Starts to write a delta in the background, and returns at once: a checkpoint with only the
+    /// changes since the snapshot `base`, which was written to or read from a file in the folder of
+    /// `path`. [`Store::restore`] reads the delta and the files that it needs.
+    ///
+    /// The next delta needs a snapshot as its base. So take the snapshot, and write it with
+    /// [`Checkpoint::begin_since`]:
+    ///
+    /// ```
+    /// use kvstore::{Checkpoint, DType, Device, create, ones, zeros};
+    /// # let folder = tempfile::tempdir().expect("a folder");
+    /// # let path = |name| folder.path().join(name);
+    /// let store = create("local")?;
+    /// store.init("large", &zeros([1000, 8], DType::F32, Device::cpu(0))?)?;
+    /// store.init("small", &zeros([2], DType::F32, Device::cpu(0))?)?;
+    /// let mut base = store.snapshot()?;
+    /// Checkpoint::begin(&base, path("0.checkpoint"))?.wait()?;
+    /// for name in ["1.checkpoint", "2.checkpoint"] {
+    ///     store.push("small", &ones([2], DType::F32, Device::cpu(0))?)?;
+    ///     let now = store.snapshot()?;
+    ///     Checkpoint::begin_since(&now, path(name), &base)?.wait()?;
+    ///     base = now;
+    /// }
+    /// store.restore(path("2.checkpoint"))?;
+    /// # Ok::<(), kvstore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - The errors of [`Store::snapshot`] and [`Checkpoint::begin_since`]. [`Checkpoint::wait`]
+    ///   returns the errors of writing the file.
+    pub fn checkpoint_since(&self, path: impl AsRef<Path>, base: &Snapshot) -> Result<Checkpoint> {
+        Checkpoint::begin_since(&self.snapshot()?, path, base)
+    }
+
     /// Replaces the contents of the store with the checkpoint. The next steps give the same bits
     /// that the saved store would have given. If the call fails, the store is unchanged.
     ///
@@ -81,8 +114,8 @@ impl Store {
     /// A file cannot contain an updater. If the saved store had one, set an updater first.
     ///
     /// # Errors
-    /// - [`Io`](crate::Error::Io) if the file cannot be read.
-    /// - [`Corrupt`](crate::Error::Corrupt) if the file is damaged.
+    /// - [`Io`](crate::Error::Io) if the file, or a file that a delta needs, cannot be read.
+    /// - [`Corrupt`](crate::Error::Corrupt) if one of them is damaged or was replaced.
     /// - [`OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
     /// - [`InvalidArgument`](crate::Error::InvalidArgument) if the saved store had an updater and
     ///   this store has none.

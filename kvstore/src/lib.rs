@@ -77,8 +77,8 @@ pub use kvstore_core::{
     Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator, GroupMember,
     Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer, OptimizerState,
     OptimizerStates, PulledValue, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape,
-    Snapshot, SnapshotSource, Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup, WorkerGroup,
-    bf16, f16, push_staleness, storage::Storage,
+    Snapshot, SnapshotFile, SnapshotSource, Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup,
+    WorkerGroup, bf16, f16, push_staleness, storage::Storage,
 };
 
 /// Runs the Rust code of the manual.

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use kvstore_tests::fuzz::{LIST_HEADER, checkpoints, recorded_files};
+use kvstore_tests::fuzz::{LIST_HEADER, checkpoints, deltas, recorded_files};
 use kvstore_tests::sources::root;
 
 fn main() -> std::io::Result<()> {
@@ -18,7 +18,7 @@ fn main() -> std::io::Result<()> {
     }
     let folder = corpus.join("checkpoint");
     fs::create_dir_all(&folder)?;
-    for (number, bytes) in checkpoints().into_iter().enumerate() {
+    for (number, bytes) in checkpoints().into_iter().chain(deltas()).enumerate() {
         fs::write(folder.join(number.to_string()), bytes)?;
     }
     Ok(())

@@ -1,11 +1,13 @@
 //! Checks that a fuzzer runs on arbitrary bytes, and the files that it starts with. The tests run
 //! the same checks on changed files.
 
+use std::sync::LazyLock;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use kvstore::{
-    ArrayList, DType, Error, ErrorCode, Key, LrScheduler, NDArray, Optimizer, OptimizerStates,
-    Result, RowSparse, Snapshot, Store, backends,
+    ArrayList, DType, Device, Error, ErrorCode, Key, LrScheduler, NDArray, Optimizer,
+    OptimizerStates, Result, RowSparse, Snapshot, Store, Tensor, backends,
 };
 use kvstore_core::{KvStore, LocalStore};
 use safetensors::SafeTensors;
@@ -60,8 +62,8 @@ pub fn record(bytes: &[u8]) {
     assert_same(&read, &again);
 }
 
-/// Checks these bytes as a checkpoint and as a file of optimizer states. Either the file is
-/// rejected, or its contents are the same after they are written and read again. Random bytes
+/// Checks these bytes as a checkpoint, as a delta and as a file of optimizer states. Either the file
+/// is rejected, or its contents are the same after they are written and read again. Random bytes
 /// rarely end with a valid checksum, so the bytes are also checked with a valid one.
 pub fn checkpoint(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), with_checksum(bytes.to_vec())] {
@@ -71,6 +73,13 @@ pub fn checkpoint(bytes: &[u8]) {
             let again = Snapshot::from_bytes(backends(), &file).expect("a file of ours");
             assert!(again.is_identical(&read).expect("memory of the host"));
             assert_eq!(again.to_bytes().expect("few keys"), file);
+        }
+        let base = delta_base();
+        if let Some(read) = read_or_rejected(Snapshot::from_delta_bytes(backends(), &bytes, base)) {
+            SafeTensors::deserialize(&bytes).expect("what the format's own library reads");
+            let file = read.to_bytes().expect("few keys");
+            let again = Snapshot::from_bytes(backends(), &file).expect("a file of ours");
+            assert!(again.is_identical(&read).expect("memory of the host"));
         }
         if let Some(read) = read_or_rejected(OptimizerStates::from_bytes(backends(), &bytes)) {
             SafeTensors::deserialize(&bytes).expect("what the format's own library reads");
@@ -108,6 +117,56 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
         snapshot.optimizer_states_to_bytes(dump).expect("it has an optimizer")
     });
     [vec![bytes_of(&store), bytes_of(&empty)], states.into()].concat()
+}
+
+/// Returns the base of [`deltas`].
+pub fn delta_base() -> &'static Snapshot {
+    static BASE: LazyLock<Snapshot> = LazyLock::new(|| {
+        let store = filled_with_table().expect("all of it is allowed");
+        let bytes = store.snapshot().and_then(|snapshot| snapshot.to_bytes()).expect("few keys");
+        Snapshot::from_bytes(backends(), &bytes).expect("a file of ours")
+    });
+    &BASE
+}
+
+/// Returns valid deltas of [`delta_base`]: one with changed rows of each kind of tensor, and one
+/// without changes.
+pub fn deltas() -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name| folder.path().join(name);
+    let store = filled_with_table().expect("all of it is allowed");
+    let base = store.snapshot().expect("no updater runs");
+    base.write(path("base")).expect("room for it");
+    let delta = |name| {
+        let snapshot = store.snapshot().expect("no updater runs");
+        snapshot.write_since(path(name), &base).expect("room for it");
+        std::fs::read(path(name)).expect("a file")
+    };
+    let unchanged = delta("unchanged");
+    change_rows(&store).expect("all of it is allowed");
+    Vec::from([delta("changed"), unchanged])
+}
+
+/// Returns [`filled`] with a table, of which a delta has some rows.
+fn filled_with_table() -> Result<Store> {
+    let store = filled()?;
+    let table = |seed| to_array(&tame(Spec::new(&[6, 4], DType::F32), seed));
+    store.init("table", &table(6))?;
+    store.push("table", &table(7))?;
+    Ok(store)
+}
+
+/// Changes one row of the table. Changes one row of the row-sparse value and adds another one.
+fn change_rows(store: &Store) -> Result<()> {
+    store.clear_gradient_compression()?;
+    let rows = |dims: [usize; 2], seed| to_array(&tame(Spec::new(&dims, DType::F32), seed));
+    store.push("table", &RowSparse::new([6, 4], vec![2], rows([1, 4], 8).tensor())?)?;
+    let mut numbers = rows([2, 3], 5).to_vec::<f32>()?;
+    numbers.truncate(3);
+    numbers.extend(rows([2, 3], 9).to_vec::<f32>()?);
+    let three = Tensor::from_slice(backends(), Device::cpu(0), [3, 3], &numbers)?;
+    store.remove("rows")?;
+    store.init("rows", &RowSparse::new([9, 3], vec![1, 3, 5], three)?)
 }
 
 /// Returns a small store with every kind of content.

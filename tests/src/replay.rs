@@ -28,15 +28,26 @@ pub fn run(store: &Store, program: &[Operation]) -> Result<Vec<Option<ErrorCode>
 
 /// Works like [`run`], with another model.
 pub fn run_beside(
+    model: Model,
+    store: &Store,
+    program: &[Operation],
+) -> Result<Vec<Option<ErrorCode>>, Disagreement> {
+    run_watched(model, store, program, |_| Ok(()))
+}
+
+/// Works like [`run_beside`], and calls `watch` with the model after each call.
+pub fn run_watched(
     mut model: Model,
     store: &Store,
     program: &[Operation],
+    mut watch: impl FnMut(&Model) -> Result<(), Disagreement>,
 ) -> Result<Vec<Option<ErrorCode>>, Disagreement> {
     let mut kept = Vec::new();
     let mut outcomes = Vec::with_capacity(program.len());
     for (step, operation) in program.iter().enumerate() {
         let outcome = call(store, &mut model, &mut kept, operation).and_then(|outcome| {
             compare_contents(store, &model)?;
+            watch(&model)?;
             Ok(outcome)
         });
         outcomes.push(outcome.map_err(|what| format!("step {step}, {operation:?}: {what}"))?);
@@ -254,7 +265,7 @@ pub fn optimizer(sgd: &Sgd) -> Result<Optimizer> {
 
 /// Compares the keys, their order and every stored value. So a failed call must have changed
 /// nothing.
-fn compare_contents(store: &Store, model: &Model) -> Result<(), Disagreement> {
+pub fn compare_contents(store: &Store, model: &Model) -> Result<(), Disagreement> {
     let keys = store.keys().map_err(|error| error.chain())?;
     let found: Vec<String> = keys.iter().map(ToString::to_string).collect();
     if found != model.keys() {

@@ -75,6 +75,32 @@ fn a_killed_writer_leaves_a_complete_file() {
     assert!(left_over > 0);
 }
 
+/// A folder of deltas has a complete chain after any crash.
+#[test]
+fn a_killed_writer_of_deltas_leaves_complete_chains() {
+    const KILLS: usize = 40;
+    let folder = tempfile::tempdir().unwrap();
+    let mut left_over = 0;
+    for delay in words(8).take(KILLS) {
+        let safe = kill_a_writer(folder.path(), Duration::from_micros(delay % 12_000));
+        let names = fs::read_dir(folder.path()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let (files, others): (Vec<_>, Vec<_>) = names.partition(|name| name.parse::<u16>().is_ok());
+        let mut numbers: Vec<u16> = files.iter().map(|name| name.parse().unwrap()).collect();
+        numbers.sort_unstable();
+        let newest = f32::from(*numbers.last().unwrap());
+        assert!(newest == safe || newest == safe + 1.0, "{newest}, after {safe} was safe");
+        // The complete file and the deltas since then, which the next writer continues.
+        for number in numbers.iter().rev().take(8) {
+            assert_eq!(number_in(&folder.path().join(number.to_string())), f32::from(*number));
+        }
+        assert_eq!(numbers.len(), usize::from(*numbers.last().unwrap()));
+        left_over += usize::from(!others.is_empty());
+    }
+    println!("{KILLS} kills, {left_over} of them while a file was being written");
+    assert!(left_over > 0);
+}
+
 #[test]
 fn a_failed_write_keeps_the_old_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,11 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::base::DeltaBase;
 use super::pending::Checkpoints;
 use super::write::CheckpointFile;
 use crate::file::Replacement;
 use crate::process::Origin;
-use crate::store::Snapshot;
+use crate::store::{FileSlot, Snapshot};
 use crate::types::{Error, Result};
 
 /// A checkpoint that a background thread writes.
@@ -33,9 +34,10 @@ impl CheckpointProgress {
         Self(writing)
     }
 
-    /// Returns the size of the complete file.
+    /// Returns the size of the complete file. For a delta, returns 0 until the writing thread has
+    /// found the changes.
     pub fn num_bytes(&self) -> u64 {
-        self.0.num_bytes
+        self.0.num_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the number of bytes written so far. After the last byte, the file must still be
@@ -67,12 +69,14 @@ impl CheckpointProgress {
 #[derive(Debug)]
 pub(super) struct WriterState {
     path: PathBuf,
-    num_bytes: u64,
+    num_bytes: AtomicU64,
     num_bytes_written: AtomicU64,
     /// The process of the writing thread.
     origin: Origin,
     outcome: Mutex<Outcome>,
     ended: Condvar,
+    /// Receives the file when it is complete.
+    slot: Arc<FileSlot>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +92,11 @@ struct Outcome {
 impl WriterState {
     fn outcome(&self) -> MutexGuard<'_, Outcome> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether this writes the snapshot.
+    pub(super) fn is_of(&self, snapshot: &Snapshot) -> bool {
+        Arc::ptr_eq(&self.slot, snapshot.file_slot())
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -168,23 +177,57 @@ impl Checkpoint {
     /// - [`Error::Io`] if no thread can be started.
     /// - The errors of [`Snapshot::to_bytes`].
     pub fn begin(snapshot: &Snapshot, path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
         let file = CheckpointFile::of_store(snapshot)?;
+        Self::start(snapshot, path.as_ref(), file.num_bytes(), move || Ok(file))
+    }
+
+    /// Starts a thread that writes a delta like [`Snapshot::write_since`]. The thread also finds
+    /// the changes. If values are elsewhere, loads them first (see [`Snapshot::load`]). If a
+    /// checkpoint of `base` is still being written, waits for it.
+    ///
+    /// # Errors
+    /// - [`Error::Io`] if no thread can be started.
+    /// - The errors of [`Snapshot::write_since`] for the base and `path`. [`Checkpoint::wait`]
+    ///   returns the errors of writing.
+    pub fn begin_since(
+        snapshot: &Snapshot,
+        path: impl AsRef<Path>,
+        base: &Snapshot,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        Checkpoints::of_process().wait_for_file_of(base);
+        let base = DeltaBase::new(base, path)?;
+        let loaded = snapshot.load()?;
+        Self::start(snapshot, path, 0, move || CheckpointFile::of_delta(&loaded, &base))
+    }
+
+    /// Starts a thread that writes the file that `prepare` returns. `num_bytes` is its size, or 0
+    /// if it is not known yet.
+    fn start(
+        snapshot: &Snapshot,
+        path: &Path,
+        num_bytes: u64,
+        prepare: impl FnOnce() -> Result<CheckpointFile> + Send + 'static,
+    ) -> Result<Self> {
         let writing = Arc::new(WriterState {
             path: path.to_owned(),
-            num_bytes: file.num_bytes(),
+            num_bytes: AtomicU64::new(num_bytes),
             num_bytes_written: AtomicU64::new(0),
             origin: Origin::current(),
             outcome: Mutex::default(),
             ended: Condvar::new(),
+            slot: Arc::clone(snapshot.file_slot()),
         });
         // Takes the place in the file's queue here: the threads may start in another order.
         let (place, finish) = (Replacement::begin(path), FinishOnDrop(Arc::clone(&writing)));
         let write = move || {
-            let written = file.write(place, &finish.0.num_bytes_written);
+            let writing = &finish.0;
             // Frees the values before waiting threads continue.
-            drop(file);
-            finish.0.end(written);
+            let written = prepare().and_then(|file| {
+                writing.num_bytes.store(file.num_bytes(), Ordering::Relaxed);
+                file.write(place, &writing.num_bytes_written)
+            });
+            writing.end(written.map(|file| writing.slot.set(file)));
         };
         let thread = thread::Builder::new().name("kvstore-checkpoint".to_owned()).spawn(write);
         thread.map_err(|source| Error::Io {

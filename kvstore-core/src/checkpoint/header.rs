@@ -111,6 +111,15 @@ impl Header {
         Ok(places.map(|(name, entry)| (name, &entry.spec, entry.is_expected)))
     }
 
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Returns the spec of a tensor, or `None` if the file has no tensor of this name.
+    pub(super) fn spec(&self, name: &str) -> Option<&TensorSpec> {
+        self.tensors.get(name).map(|entry| &entry.spec)
+    }
+
     /// Marks a tensor as expected.
     ///
     /// # Errors

@@ -52,8 +52,23 @@ pub(super) struct Manifest {
     /// Omitted if there is no bound. Files from before this field existed can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clip_global_norm: Option<f64>,
+    /// The file whose tensors a delta changes. Omitted if the file is complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) base: Option<BaseRecord>,
     /// The keys in the order of initialisation.
     pub(super) keys: KeyRecords,
+}
+
+/// The base of a delta.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BaseRecord {
+    /// The name of the file in the folder of the delta.
+    pub(super) file: String,
+    /// The CRC-32 at the end of the file.
+    pub(super) checksum: u32,
+    /// The length of the file.
+    pub(super) num_bytes: u64,
 }
 
 /// The records of the keys, in memory that is reserved fallibly.

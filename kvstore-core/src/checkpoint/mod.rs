@@ -12,22 +12,33 @@
 //! | `rows/KEY`, `row_indices/KEY` | a row-sparse value: its rows and their indices |
 //! | `state/N/KEY` | optimizer state `N` of the key, from 0 |
 //! | `residual/N/KEY` | the residual of the key's value `N`, for compression |
+//! | `changed_rows/NAME` | in a delta: the changed rows of tensor `NAME` |
+//! | `changed_row_indices/NAME` | their indices |
 //! | `checksum` | the last tensor: the CRC-32 of all earlier bytes of the file, little endian |
+//!
+//! A delta is a file with the changes since another file, its base. It omits the tensors that have
+//! the bits of the base: see [`delta`] and [`chain`].
 //!
 //! The prefixes keep the names of different tensors distinct for any key. All other data is JSON in
 //! the header's metadata, under `kvstore`: see [`manifest`].
 
 mod background;
+mod base;
+mod chain;
+mod delta;
+mod file_tensor;
 mod format;
 mod header;
 mod limits;
 mod manifest;
 mod parts;
+mod patch;
 mod pending;
 mod read;
 mod state;
 mod unescape;
 mod write;
+mod write_delta;
 
 pub use background::{Checkpoint, CheckpointProgress};
 pub use parts::PartList;

@@ -130,7 +130,7 @@ impl PartList {
 }
 
 /// Returns whether a name has no folder, so that a list cannot refer to files elsewhere.
-fn is_file_name(name: &str) -> bool {
+pub(super) fn is_file_name(name: &str) -> bool {
     let name_only = Path::new(name).file_name().and_then(|name| name.to_str());
     name_only == Some(name) && !name.contains(['/', '\\'])
 }

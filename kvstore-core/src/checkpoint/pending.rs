@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::background::{Checkpoint, CheckpointProgress, WriterState};
 use crate::process::{Origin, PerProcess};
+use crate::store::Snapshot;
 use crate::types::{Error, Result};
 
 /// The maximum number of entries. Adding one more discards the oldest failure, so that failures do
@@ -50,6 +51,13 @@ impl Checkpoints {
     pub fn running(&self) -> Vec<CheckpointProgress> {
         let running = self.all().into_iter().filter(|writing| writing.is_running());
         running.map(CheckpointProgress::of).collect()
+    }
+
+    /// Waits for the checkpoints of this snapshot. Reports no failure.
+    pub(super) fn wait_for_file_of(&self, snapshot: &Snapshot) {
+        for writing in self.all().iter().filter(|writing| writing.is_of(snapshot)) {
+            writing.wait_for_end();
+        }
     }
 
     /// Waits for every checkpoint begun before the call. Returns the failures that no caller has

@@ -4,27 +4,29 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format::{
-    CHECKSUM, checksum_spec, residual_name, row_indices_name, rows_name, state_name, value_name,
-};
-use super::header::{Header, missing};
+use super::chain::read_chain;
+use super::format::{CHECKSUM, checksum_spec, residual_name, state_name, value_name};
+use super::header::Header;
 use super::limits::check_manifest;
-use super::manifest::{FileContent, KeyRecord, Manifest, RuleRecord, VersionField, repeated};
+use super::manifest::{
+    BaseRecord, FileContent, KeyRecord, Manifest, RuleRecord, VersionField, repeated,
+};
 #[cfg(doc)]
 use super::parts::PartList;
-use super::parts::read_folder;
+use super::parts::{is_file_name, read_folder};
+use super::patch::{Found, Sources};
 use crate::backend::registry::Backends;
 use crate::codec::Compression;
 use crate::fallible;
 use crate::file::{Input, read_elements};
 use crate::optimizer::{Optimizer, OptimizerState, Outline};
-use crate::rows::{RowSparse, Value};
+use crate::rows::Value;
 use crate::store::{
     ActiveOptimizer, KeyCopy, Policy, Progress, RunId, SavedPolicy, SavedSettings, Snapshot,
-    check_clip,
+    SnapshotFile, check_clip,
 };
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
@@ -32,14 +34,17 @@ use crate::types::{DType, Error, Key, Result, Shape, TensorSpec};
 impl Snapshot {
     /// Reads the checkpoint of a store into host memory. Does not change any store. `path` is a
     /// file, or the folder of a checkpoint that several servers have written (see [`PartList`]).
+    /// If the file is a delta (see [`Snapshot::write_since`]), also reads the files that it needs.
     ///
     /// # Errors
-    /// - [`Error::Io`] if the file cannot be read.
+    /// - [`Error::Io`] if the file, or a file that it needs, cannot be read.
     /// - [`Error::Corrupt`] if the file is not a checkpoint of a store, is damaged, or has another
     ///   version. The message names the file and the problem.
+    /// - [`Error::Corrupt`] if a file that it needs is damaged or was replaced by another one. The
+    ///   message names this file and the delta that needs it.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
-        let read_file = |path: &Path| read_file(backends, path, Self::read_from);
+        let read_file = |path: &Path| read_chain(backends, path);
         let path = path.as_ref();
         if path.is_dir() { read_folder(path, read_file) } else { read_file(path) }
     }
@@ -48,12 +53,88 @@ impl Snapshot {
     ///
     /// # Errors
     /// - The errors of [`Snapshot::read`] except [`Error::Io`].
+    /// - [`Error::Corrupt`] if the file is a delta, because the bytes of its base are missing.
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
-        read_bytes(backends, bytes, "a checkpoint", Self::read_from)
+        read_bytes(bytes, "a checkpoint", |input| {
+            let opened = Opened::read(input)?;
+            match opened.base() {
+                None => opened.snapshot(backends, None),
+                Some(BaseRecord { file, .. }) => {
+                    let reason = format!("it is a delta, and its base `{file}` is missing");
+                    Err(opened.input.corrupt(reason))
+                }
+            }
+        })
     }
 
-    fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
-        let mut body = Body::read(backends, input)?;
+    /// Reads the contents of a delta whose base has the contents of `base`.
+    ///
+    /// # Errors
+    /// - The errors of [`Snapshot::read`] except [`Error::Io`].
+    /// - [`Error::Corrupt`] if the file is complete, or is a delta of another file.
+    pub fn from_delta_bytes(backends: &Backends, bytes: &[u8], base: &Self) -> Result<Self> {
+        read_bytes(bytes, "a delta", |input| {
+            Opened::read(input)?.snapshot(backends, Some(base.clone()))
+        })
+    }
+}
+
+/// A checkpoint of a store, or the base that must be read first.
+pub(super) enum CompleteOrBase {
+    Complete(Snapshot),
+    Base(BaseRecord),
+}
+
+/// A file whose header was read.
+pub(super) struct Opened<'a> {
+    input: Input<'a>,
+    header: Header,
+    manifest: Manifest,
+    /// The canonical path and the length, if the file can be the base of a delta.
+    place: Option<(PathBuf, u64)>,
+}
+
+impl<'a> Opened<'a> {
+    pub(super) fn read(input: Input<'a>) -> Result<Self> {
+        let mut input = input.with_checksum();
+        let mut header = Header::read(&mut input)?;
+        let manifest = read_manifest(&input, header.manifest.take())?;
+        if let Some(BaseRecord { file, .. }) = &manifest.base {
+            if manifest.content != FileContent::Store {
+                return Err(input.corrupt("it contains optimizer states, which have no base"));
+            }
+            if !is_file_name(file) {
+                let reason = format!("its base `{file}` is not the name of a file in its folder");
+                return Err(input.corrupt(reason));
+            }
+        }
+        Ok(Self { input, header, manifest, place: None })
+    }
+
+    /// Sets the canonical path and the length of the file.
+    pub(super) fn at(self, place: Option<(PathBuf, u64)>) -> Self {
+        Self { place, ..self }
+    }
+
+    /// Returns the base, if the file is a delta.
+    fn base(&self) -> Option<&BaseRecord> {
+        self.manifest.base.as_ref()
+    }
+
+    /// Reads the file if it is complete.
+    pub(super) fn complete_or_base(self, backends: &Backends) -> Result<CompleteOrBase> {
+        match self.base() {
+            Some(base) => Ok(CompleteOrBase::Base(base.clone())),
+            None => self.snapshot(backends, None).map(CompleteOrBase::Complete),
+        }
+    }
+
+    /// Reads the file. If it is a delta, `base` has the contents of its base.
+    pub(super) fn snapshot(self, backends: &Backends, base: Option<Snapshot>) -> Result<Snapshot> {
+        self.check_base(base.as_ref())?;
+        let place = self.place.clone();
+        let base_file = base.as_ref().and_then(Snapshot::file);
+        let mut body = Body::read(backends, self, base)?;
         if body.content != FileContent::Store {
             return Err(body.input.corrupt("it contains optimizer states, not a store"));
         }
@@ -71,8 +152,11 @@ impl Snapshot {
         };
         // `find_key` has checked every tensor, so the keys only have to take their tensors.
         let copies = std::mem::take(&mut body.keys).into_iter().map(|found| {
-            let FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals } = *found;
-            let value = if is_rows { body.rows(&key, &spec)? } else { body.value(&key)? };
+            let FoundKey { key, spec, num_rows, num_pushes, outline, num_residuals } = *found;
+            let value = match num_rows {
+                Some(num_rows) => body.found.rows(&body.input, &key, &spec, num_rows)?,
+                None => body.take(&value_name(key.as_str())).map(Value::Dense)?,
+            };
             let residuals = 0..num_residuals;
             let residuals = residuals.map(|index| body.take(&residual_name(index, key.as_str())));
             let residuals = fallible::try_collect(residuals)?;
@@ -84,7 +168,33 @@ impl Snapshot {
         let copies = fallible::try_collect(copies)?;
         let (compression, clip_global_norm) = (body.compression, body.clip_global_norm);
         let settings = SavedSettings { policy: rule, compression, clip_global_norm };
-        Ok(Self::of_file(&body.store, settings, copies, Some(body.checksum)))
+        let checksum = body.checksum;
+        let snapshot = Snapshot::of_file(&body.store, settings, copies, Some(checksum));
+        snapshot.file_slot().set(place.map(|(path, num_bytes)| {
+            SnapshotFile::new(path, checksum, num_bytes, base_file.map(Arc::new))
+        }));
+        Ok(snapshot)
+    }
+
+    /// Checks that `base` has the contents that the delta expects.
+    fn check_base(&self, base: Option<&Snapshot>) -> Result<()> {
+        let (record, base) = match (self.base(), base) {
+            (None, None) => return Ok(()),
+            (Some(record), Some(base)) => (record, base),
+            (Some(BaseRecord { file, .. }), None) => {
+                return Err(self.input.corrupt(format!("its base `{file}` is missing")));
+            }
+            (None, Some(_)) => return Err(self.input.corrupt("it is complete, not a delta")),
+        };
+        let found = base.file().map(|file| file.checksum()).or(base.checksum());
+        if found == Some(record.checksum) {
+            return Ok(());
+        }
+        let found = found.map_or("no file".to_owned(), |found| format!("checksum {found:08x}"));
+        let BaseRecord { file, checksum, .. } = record;
+        Err(self
+            .input
+            .corrupt(format!("its base `{file}`: expected checksum {checksum:08x}, found {found}")))
     }
 }
 
@@ -106,7 +216,15 @@ impl OptimizerStates {
     ///   another version. The message names the file and the problem.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn read(backends: &Backends, path: impl AsRef<Path>) -> Result<Self> {
-        read_file(backends, path.as_ref(), Self::read_from)
+        let path = path.as_ref();
+        let failed = |source| Error::Io {
+            path: path.to_owned(),
+            operation: "reading a checkpoint".to_owned(),
+            source,
+        };
+        let file = File::open(path).map_err(failed)?;
+        let num_bytes = file.metadata().map_err(failed)?.len();
+        Self::read_from(backends, Input::of_file(&mut BufReader::new(file), num_bytes, path))
     }
 
     /// Reads the contents of a file of optimizer states, as [`OptimizerStates::read`] does.
@@ -114,11 +232,12 @@ impl OptimizerStates {
     /// # Errors
     /// - The errors of [`OptimizerStates::read`] except [`Error::Io`].
     pub fn from_bytes(backends: &Backends, bytes: &[u8]) -> Result<Self> {
-        read_bytes(backends, bytes, "a file of optimizer states", Self::read_from)
+        let read = |input: Input<'_>| Self::read_from(backends, input);
+        read_bytes(bytes, "a file of optimizer states", read)
     }
 
     fn read_from(backends: &Backends, input: Input<'_>) -> Result<Self> {
-        let mut body = Body::read(backends, input)?;
+        let mut body = Body::read(backends, Opened::read(input)?, None)?;
         if body.content == FileContent::Store {
             return Err(body
                 .input
@@ -136,29 +255,13 @@ impl OptimizerStates {
     }
 }
 
-fn read_file<T>(
-    backends: &Backends,
-    path: &Path,
-    read: impl FnOnce(&Backends, Input<'_>) -> Result<T>,
-) -> Result<T> {
-    let failed = |source| Error::Io {
-        path: path.to_owned(),
-        operation: "reading a checkpoint".to_owned(),
-        source,
-    };
-    let file = File::open(path).map_err(failed)?;
-    let num_bytes = file.metadata().map_err(failed)?.len();
-    read(backends, Input::of_file(&mut BufReader::new(file), num_bytes, path))
-}
-
 fn read_bytes<T>(
-    backends: &Backends,
     bytes: &[u8],
     subject: &'static str,
-    read: impl FnOnce(&Backends, Input<'_>) -> Result<T>,
+    read: impl FnOnce(Input<'_>) -> Result<T>,
 ) -> Result<T> {
     let (mut reader, num_bytes) = (bytes, bytes.len() as u64);
-    read(backends, Input::of_bytes(&mut reader, num_bytes, subject))
+    read(Input::of_bytes(&mut reader, num_bytes, subject))
 }
 
 /// The validated contents of a file.
@@ -173,26 +276,24 @@ struct Body<'a> {
     #[allow(clippy::vec_box, reason = "a growing list of unboxed keys is longer than their text")]
     keys: Vec<Box<FoundKey>>,
     checksum: u32,
-    /// A tree, because its allocations stay small. A list or hash table of many small tensors would
-    /// become longer than the file.
-    tensors: BTreeMap<String, Tensor>,
+    found: Found,
 }
 
 /// A key whose tensors are all in the file.
 struct FoundKey {
     key: Key,
     spec: TensorSpec,
-    is_rows: bool,
+    /// The number of rows of a row-sparse value, or `None` for a dense value.
+    num_rows: Option<usize>,
     num_pushes: u64,
     outline: Option<Outline>,
     num_residuals: usize,
 }
 
 impl<'a> Body<'a> {
-    fn read(backends: &Backends, input: Input<'a>) -> Result<Self> {
-        let mut input = input.with_checksum();
-        let mut header = Header::read(&mut input)?;
-        let manifest = read_manifest(&input, header.manifest.take())?;
+    fn read(backends: &Backends, opened: Opened<'a>, base: Option<Snapshot>) -> Result<Self> {
+        let Opened { mut input, header, manifest, .. } = opened;
+        let mut sources = Sources::new(header, base)?;
         // Checks the entire manifest first. Elements are read only if every tensor is expected.
         if let Some(key) = repeated(&manifest.keys.records)? {
             return Err(input.corrupt(format!("key `{key}` appears twice")));
@@ -209,11 +310,13 @@ impl<'a> Body<'a> {
         check_clip(compression.as_ref(), clip_global_norm).map_err(said)?;
         let content = manifest.content;
         let mut find = |record: Box<KeyRecord>| {
-            find_key(&mut header, content, optimizer.is_some(), *record).map(Box::new)
+            find_key(&mut sources, content, optimizer.is_some(), *record).map(Box::new)
         };
         let keys = manifest.keys.records.into_iter().map(|record| find(record).map_err(said));
         let keys = fallible::try_collect(keys)?;
+        let Sources { header, base } = sources;
         let (tensors, checksum) = read_tensors(backends, &mut input, header)?;
+        let found = Found { tensors, base };
         let store = manifest.store;
         Ok(Self {
             input,
@@ -225,24 +328,12 @@ impl<'a> Body<'a> {
             clip_global_norm,
             keys,
             checksum,
-            tensors,
+            found,
         })
     }
 
     fn take(&mut self, name: &str) -> Result<Tensor> {
-        self.tensors.remove(name).ok_or_else(|| self.input.corrupt(missing(name)))
-    }
-
-    fn value(&mut self, key: &Key) -> Result<Value> {
-        self.take(&value_name(key.as_str())).map(Value::Dense)
-    }
-
-    fn rows(&mut self, key: &Key, spec: &TensorSpec) -> Result<Value> {
-        let indices = self.take(&row_indices_name(key.as_str()))?.to_vec::<i64>()?;
-        let rows = self.take(&rows_name(key.as_str()))?;
-        let rows = RowSparse::new(spec.shape().clone(), indices, rows);
-        let rows = rows.map_err(|error| self.input.corrupt(format!("key `{key}`: {error}")))?;
-        Ok(Value::Rows(rows))
+        self.found.take(&self.input, name)
     }
 
     fn state(
@@ -259,6 +350,7 @@ impl<'a> Body<'a> {
     }
 }
 
+pub(super) const DAMAGED: &str = "its checksum does not match its contents";
 const NO_OPTIMIZER: &str = "it has optimizer states but no optimizer";
 
 fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
@@ -274,7 +366,7 @@ fn read_manifest(input: &Input<'_>, text: Option<String>) -> Result<Manifest> {
 
 /// Finds the tensors of a key in the header.
 fn find_key(
-    header: &mut Header,
+    sources: &mut Sources,
     content: FileContent,
     has_optimizer: bool,
     mut record: KeyRecord,
@@ -285,14 +377,11 @@ fn find_key(
         return Err(Error::invalid(format!("key `{key}`: {spec} has no elements")));
     }
     match (content, record.num_rows) {
-        (FileContent::Store, None) => header.expect(&value_name(&record.key), &spec)?,
+        (FileContent::Store, None) => sources.expect(&value_name(&record.key), &spec)?,
         (FileContent::Store, Some(num_rows)) => {
             // A push of a dense value converts the stored value to dense.
             spec.check_addressable(&format!("key `{key}`"))?;
-            let indices = TensorSpec::new([num_rows], DType::I64);
-            header.expect(&row_indices_name(&record.key), &indices)?;
-            let rows = TensorSpec::new(spec.shape().with_num_rows(num_rows), spec.dtype());
-            header.expect(&rows_name(&record.key), &rows)?;
+            sources.expect_rows(&record.key, &spec, num_rows)?;
         }
         (FileContent::OptimizerStates | FileContent::OptimizerAndStates, _) => {}
     }
@@ -303,21 +392,20 @@ fn find_key(
     };
     for index in 0..record.num_residuals {
         let arithmetic = arithmetic.as_ref().ok_or_else(no_float)?;
-        header.expect(&residual_name(index, &record.key), arithmetic)?;
+        sources.expect(&residual_name(index, &record.key), arithmetic)?;
     }
     let outline = record.state.take().map(Outline::try_from).transpose()?;
     if let Some(outline) = &outline {
         arithmetic.as_ref().ok_or_else(no_float)?;
         for (index, state) in outline.specs(&spec).enumerate() {
-            header.expect(&state_name(index, &record.key), &state)?;
+            sources.expect(&state_name(index, &record.key), &state)?;
         }
         if !has_optimizer {
             return Err(Error::invalid(NO_OPTIMIZER));
         }
     }
     let KeyRecord { num_pushes, num_rows, num_residuals, .. } = record;
-    let is_rows = num_rows.is_some();
-    Ok(FoundKey { key, spec, is_rows, num_pushes, outline, num_residuals })
+    Ok(FoundKey { key, spec, num_rows, num_pushes, outline, num_residuals })
 }
 
 /// Reads every tensor and compares the checksum. Returns the tensors and the checksum.
@@ -344,7 +432,7 @@ fn read_tensors(
     };
     let found = tensors.remove(CHECKSUM).map(|tensor| tensor.to_bytes()).transpose()?;
     if found.as_deref() != Some(&checksum.to_le_bytes()) {
-        return Err(input.corrupt("its checksum does not match its contents"));
+        return Err(input.corrupt(DAMAGED));
     }
     Ok((tensors, checksum))
 }

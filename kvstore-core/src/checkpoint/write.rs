@@ -3,25 +3,31 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crc32fast::Hasher;
 use safetensors::tensor::TensorInfo;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use super::base::DeltaBase;
+use super::delta::{Change, change_of, change_of_rows};
+use super::file_tensor::FileTensor;
 use super::format::{
-    CHECKSUM, CHECKSUM_BYTES, MAX_HEADER_BYTES, METADATA, VERSION, checksum_spec, residual_name,
-    row_indices_name, rows_name, state_name, value_name,
+    CHECKSUM, CHECKSUM_BYTES, MAX_HEADER_BYTES, METADATA, VERSION, changed_row_indices_name,
+    changed_rows_name, checksum_spec, residual_name, row_indices_name, rows_name, state_name,
+    value_name,
 };
 use super::limits::{check_header, check_manifest};
 use super::manifest::{FileContent, KeyRecord, KeyRecords, Manifest, RuleRecord};
 use crate::fallible;
-use crate::file::{MAX_ITEMS, Replacement, write_elements};
+use crate::file::{MAX_ITEMS, Replacement};
 use crate::optimizer::OptimizerState;
 use crate::rows::{RowSparse, Value};
-use crate::store::{Policy, SavedPolicy, Snapshot};
+use crate::store::{HeldSnapshot, KeyCopy, Policy, SavedPolicy, Snapshot, SnapshotFile};
 use crate::tensor::Tensor;
 use crate::types::{DType, Error, Result, TensorSpec};
 
@@ -41,7 +47,9 @@ impl Snapshot {
     /// - The errors of [`Snapshot::to_bytes`].
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let file = CheckpointFile::of_store(self)?;
-        file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
+        let written = file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))?;
+        self.file_slot().set(written);
+        Ok(())
     }
 
     /// Returns the contents of the file that [`Snapshot::write`] writes.
@@ -66,7 +74,11 @@ impl Snapshot {
         let file = CheckpointFile::of_store(self)?;
         let checksum = file.write_to(&mut io::sink(), &AtomicU64::new(0));
         let checksum = checksum.map_err(|error| Error::Internal(format!("a checksum: {error}")))?;
-        Ok(SnapshotPieces { header: file.header, tensors: file.tensors, checksum })
+        let mut tensors = fallible::with_capacity(file.tensors.len())?;
+        for tensor in file.tensors {
+            tensors.push(tensor.into_tensor()?);
+        }
+        Ok(SnapshotPieces { header: file.header, tensors, checksum })
     }
 
     /// Writes the optimizer states. With `dump`, reading them with
@@ -77,7 +89,7 @@ impl Snapshot {
     /// - The errors of [`Snapshot::write`].
     pub fn write_optimizer_states(&self, path: impl AsRef<Path>, dump: bool) -> Result<()> {
         let file = CheckpointFile::of_states(self, dump)?;
-        file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0))
+        file.write(Replacement::begin(path.as_ref()), &AtomicU64::new(0)).map(drop)
     }
 
     /// Returns the contents of the file that [`Snapshot::write_optimizer_states`] writes.
@@ -106,12 +118,19 @@ pub(super) struct CheckpointFile {
     /// The length of the header, then the header.
     header: Vec<u8>,
     /// The tensors in the order of the file. They share the snapshot's memory.
-    tensors: Vec<Tensor>,
+    tensors: Vec<FileTensor>,
+    /// The base, if the file is a delta.
+    base: Option<Arc<SnapshotFile>>,
 }
 
 impl CheckpointFile {
     pub(super) fn of_store(snapshot: &Snapshot) -> Result<Self> {
-        Self::new(snapshot, FileContent::Store)
+        Self::new(snapshot, FileContent::Store, None)
+    }
+
+    /// Prepares a delta. This reads the tensors that the snapshots do not share.
+    pub(super) fn of_delta(snapshot: &Snapshot, base: &DeltaBase) -> Result<Self> {
+        Self::new(snapshot, FileContent::Store, Some(base))
     }
 
     fn of_states(snapshot: &Snapshot, dump: bool) -> Result<Self> {
@@ -120,11 +139,11 @@ impl CheckpointFile {
         }
         let content =
             if dump { FileContent::OptimizerAndStates } else { FileContent::OptimizerStates };
-        Self::new(snapshot, content)
+        Self::new(snapshot, content, None)
     }
 
-    fn new(snapshot: &Snapshot, content: FileContent) -> Result<Self> {
-        let (manifest, named) = describe(snapshot, content)?;
+    fn new(snapshot: &Snapshot, content: FileContent, base: Option<&DeltaBase>) -> Result<Self> {
+        let (manifest, named) = describe(snapshot, content, base)?;
         let mut order = fallible::collect(0..named.len())?;
         // Larger element types come first. Each tensor then begins at a multiple of its element
         // size, as readers that map the file into memory expect.
@@ -146,7 +165,7 @@ impl CheckpointFile {
         let mut infos = fallible::with_capacity(named.len() + 1)?;
         let mut tensors = fallible::with_capacity(named.len())?;
         for (name, tensor) in order.iter().filter_map(|index| named.get(*index)) {
-            infos.push((name.as_str(), place(tensor.spec())?));
+            infos.push((name.as_str(), place(&tensor.spec())?));
             tensors.push(tensor.clone());
         }
         infos.push((CHECKSUM, place(&checksum_spec())?));
@@ -169,18 +188,32 @@ impl CheckpointFile {
         }
         let (length, _) = header.split_at_mut(LENGTH_BYTES);
         length.copy_from_slice(&num_bytes.to_le_bytes());
-        Ok(Self { header, tensors })
+        Ok(Self { header, tensors, base: base.map(|base| Arc::clone(base.file())) })
     }
 
     /// Returns the size of the complete file.
     pub(super) fn num_bytes(&self) -> u64 {
-        let tensors: usize = self.tensors.iter().map(Tensor::num_bytes).sum();
+        // The offsets in the header were computed from the same sizes without an overflow.
+        let tensors: usize = self.tensors.iter().filter_map(|tensor| tensor.num_bytes().ok()).sum();
         (self.header.len() + tensors + CHECKSUM_BYTES) as u64
     }
 
-    /// Writes the file, and adds the number of bytes to `written` on the way.
-    pub(super) fn write(&self, place: Replacement, written: &AtomicU64) -> Result<()> {
-        place.write(|file| self.write_to(file, written).map(drop))
+    /// Writes the file, and adds the number of bytes to `written` on the way. Returns the file, or
+    /// `None` if it cannot be read again, for example because it is a pipe.
+    pub(super) fn write(
+        &self,
+        place: Replacement,
+        written: &AtomicU64,
+    ) -> Result<Option<SnapshotFile>> {
+        let path = place.path().to_owned();
+        let mut checksum = [0; CHECKSUM_BYTES];
+        place.write(|file| {
+            checksum = self.write_to(file, written)?;
+            Ok(())
+        })?;
+        let path = fs::canonicalize(path).ok().filter(|path| path.is_file());
+        let checksum = u32::from_le_bytes(checksum);
+        Ok(path.map(|path| SnapshotFile::new(path, checksum, self.num_bytes(), self.base.clone())))
     }
 
     fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -200,7 +233,7 @@ impl CheckpointFile {
         let mut out = Output { file, checksum: Hasher::new(), written };
         out.write_all(&self.header)?;
         for tensor in &self.tensors {
-            write_elements(&mut out, tensor)?;
+            tensor.write(&mut out)?;
         }
         let checksum = out.checksum.clone().finalize().to_le_bytes();
         out.write_all(&checksum)?;
@@ -212,10 +245,11 @@ impl CheckpointFile {
 fn describe(
     snapshot: &Snapshot,
     content: FileContent,
-) -> Result<(Manifest, Vec<(String, Tensor)>)> {
+    base: Option<&DeltaBase>,
+) -> Result<(Manifest, Vec<(String, FileTensor)>)> {
     let is_complete = content == FileContent::Store;
     let held = snapshot.held()?;
-    let mut tensors = fallible::with_capacity(snapshot.len())?;
+    let mut tensors = TensorList(fallible::with_capacity(snapshot.len())?);
     let mut keys = fallible::with_capacity(snapshot.len())?;
     for copy in held.copies() {
         let (key, shape) = (copy.key.as_str(), copy.value.spec().shape());
@@ -225,30 +259,30 @@ fn describe(
         }
         let state = held.state_of(copy);
         let outline = state.and_then(OptimizerState::outline);
+        let old = base.and_then(|base| OldKey::find(base.contents(), copy));
         if is_complete {
             match &copy.value {
                 Value::Dense(value) => {
-                    fallible::push(&mut tensors, (value_name(key), value.clone()))?;
+                    let old = old.as_ref().and_then(OldKey::dense);
+                    tensors.add(value_name(key), value, old)?;
                 }
                 Value::Rows(rows) => {
-                    // The row indices are a list, so this is the only data that is copied.
-                    let spec = TensorSpec::new([rows.num_rows()], DType::I64);
-                    let mut indices = rows.rows().allocate_like(spec)?;
-                    indices.write_slice(rows.indices())?;
-                    fallible::push(&mut tensors, (row_indices_name(key), indices))?;
-                    fallible::push(&mut tensors, (rows_name(key), rows.rows().clone()))?;
+                    tensors.add_rows(key, rows, old.as_ref().and_then(OldKey::rows))?;
                 }
             }
             for (index, residual) in copy.progress.residuals.iter().enumerate() {
-                fallible::push(&mut tensors, (residual_name(index, key), residual.clone()))?;
+                let old = old.as_ref().and_then(|old| old.copy.progress.residuals.get(index));
+                tensors.add(residual_name(index, key), residual, old)?;
             }
         } else if outline.is_none() {
             // A file of states omits keys that the optimizer has never updated.
             continue;
         }
         if let (Some(state), Some(_)) = (state, &outline) {
+            let mut old = old.as_ref().and_then(|old| old.state).map(OptimizerState::all_tensors);
             for (index, tensor) in state.all_tensors().enumerate() {
-                fallible::push(&mut tensors, (state_name(index, key), tensor.clone()))?;
+                let old = old.as_mut().and_then(Iterator::next);
+                tensors.add(state_name(index, key), tensor, old)?;
             }
         }
         keys.push(Box::new(KeyRecord {
@@ -270,11 +304,96 @@ fn describe(
     };
     let compression = snapshot.compression().filter(|_| is_complete).map(Into::into);
     let clip_global_norm = snapshot.clip_global_norm().filter(|_| is_complete);
+    let base = base.map(|base| base.record().clone());
     let store = snapshot.store_name().to_owned();
     let keys = KeyRecords { records: keys, failure: None };
     let version = VERSION;
-    let manifest = Manifest { version, content, store, rule, compression, clip_global_norm, keys };
-    Ok((manifest, tensors))
+    let manifest =
+        Manifest { version, content, store, rule, compression, clip_global_norm, base, keys };
+    Ok((manifest, tensors.0))
+}
+
+/// A key of the base of a delta.
+struct OldKey<'a> {
+    copy: &'a KeyCopy,
+    /// The state, if the file of the base has it.
+    state: Option<&'a OptimizerState>,
+}
+
+impl<'a> OldKey<'a> {
+    fn find(base: &'a HeldSnapshot, copy: &KeyCopy) -> Option<Self> {
+        let copy = base.copy(&copy.key)?;
+        let state = base.state_of(copy).filter(|state| state.outline().is_some());
+        Some(Self { copy, state })
+    }
+
+    fn dense(&self) -> Option<&'a Tensor> {
+        match &self.copy.value {
+            Value::Dense(tensor) => Some(tensor),
+            Value::Rows(_) => None,
+        }
+    }
+
+    fn rows(&self) -> Option<&'a RowSparse> {
+        self.copy.value.rows()
+    }
+}
+
+/// The tensors of a file with their names.
+struct TensorList(Vec<(String, FileTensor)>);
+
+impl TensorList {
+    /// Adds a tensor, or only its difference from the tensor of the base.
+    fn add(&mut self, name: String, tensor: &Tensor, old: Option<&Tensor>) -> Result<()> {
+        match old.map_or(Ok(Change::All), |old| change_of(tensor, old))? {
+            Change::None => Ok(()),
+            Change::All => {
+                fallible::push(&mut self.0, (name, FileTensor::Complete(tensor.clone())))
+            }
+            Change::Rows(positions) => {
+                let positions = Arc::new(positions);
+                self.add_changed_rows(&name, tensor, Arc::clone(&positions), positions)
+            }
+        }
+    }
+
+    /// Adds a row-sparse value, or only its difference from the value of the base.
+    fn add_rows(&mut self, key: &str, rows: &RowSparse, old: Option<&RowSparse>) -> Result<()> {
+        match old.map_or(Ok(Change::All), |old| change_of_rows(rows, old))? {
+            Change::None => Ok(()),
+            Change::All => {
+                // The row indices are a list, so this is the only data that is copied.
+                let spec = TensorSpec::new([rows.num_rows()], DType::I64);
+                let mut indices = rows.rows().allocate_like(spec)?;
+                indices.write_slice(rows.indices())?;
+                let indices = (row_indices_name(key), FileTensor::Complete(indices));
+                fallible::push(&mut self.0, indices)?;
+                let rows = (rows_name(key), FileTensor::Complete(rows.rows().clone()));
+                fallible::push(&mut self.0, rows)
+            }
+            Change::Rows(positions) => {
+                let index_at = |position: &i64| {
+                    let position = usize::try_from(*position).unwrap_or(usize::MAX);
+                    rows.indices().get(position).copied().unwrap_or_default()
+                };
+                let indices = Arc::new(fallible::collect(positions.iter().map(index_at))?);
+                self.add_changed_rows(&rows_name(key), rows.rows(), indices, Arc::new(positions))
+            }
+        }
+    }
+
+    fn add_changed_rows(
+        &mut self,
+        name: &str,
+        tensor: &Tensor,
+        indices: Arc<Vec<i64>>,
+        positions: Arc<Vec<i64>>,
+    ) -> Result<()> {
+        let indices = (changed_row_indices_name(name), FileTensor::Indices(indices));
+        fallible::push(&mut self.0, indices)?;
+        let rows = FileTensor::Rows { tensor: tensor.clone(), positions };
+        fallible::push(&mut self.0, (changed_rows_name(name), rows))
+    }
 }
 
 fn no_json(error: &dyn Display) -> Error {

@@ -11,3 +11,4 @@ pub(crate) use elements::{read_elements, swap_on_big_endian, write_elements};
 pub(crate) use input::Input;
 pub(crate) use replace::Replacement;
 pub(crate) use short_list::{MAX_ITEMS, short_list};
+pub(crate) use turn::canonical_path;

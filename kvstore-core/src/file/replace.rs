@@ -28,6 +28,11 @@ impl Replacement {
         Self { turn: Turn::take(&path), path }
     }
 
+    /// Returns the absolute path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes a temporary file in the same folder, then renames it. Returns after the file and the
     /// folder have reached the disk.
     ///

@@ -27,7 +27,7 @@ pub(super) struct Turn {
 impl Turn {
     /// Takes the last place in the queue.
     pub(super) fn take(path: &Path) -> Self {
-        let (file, is_first) = (one_name(path), Arc::default());
+        let (file, is_first) = (canonical_path(path), Arc::default());
         let mut queues = queues();
         let ticket = NEXT_TICKET.fetch_add(1, Ordering::Relaxed);
         queues.entry(file.clone()).or_default().insert(ticket, Arc::clone(&is_first));
@@ -77,7 +77,7 @@ pub(super) fn end_of_links(path: &Path) -> PathBuf {
 }
 
 /// Returns the canonical path of a file, which may not exist yet.
-fn one_name(path: &Path) -> PathBuf {
+pub(crate) fn canonical_path(path: &Path) -> PathBuf {
     if let Ok(name) = fs::canonicalize(path) {
         return name;
     }
@@ -102,14 +102,14 @@ mod tests {
         let [file, link, second] = ["model", "link", "second"].map(|name| folder.path().join(name));
         symlink("model", &link).unwrap();
         symlink(&link, &second).unwrap();
-        assert_eq!(one_name(&link), one_name(&file));
-        assert_eq!(one_name(&second), one_name(&file));
-        let before = one_name(&link);
+        assert_eq!(canonical_path(&link), canonical_path(&file));
+        assert_eq!(canonical_path(&second), canonical_path(&file));
+        let before = canonical_path(&link);
         fs::write(&file, "").unwrap();
-        assert_eq!(one_name(&second), before);
+        assert_eq!(canonical_path(&second), before);
         // A loop of links also has a path.
         let circle = folder.path().join("circle");
         symlink(&circle, &circle).unwrap();
-        assert_eq!(one_name(&circle).file_name(), circle.file_name());
+        assert_eq!(canonical_path(&circle).file_name(), circle.file_name());
     }
 }

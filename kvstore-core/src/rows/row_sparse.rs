@@ -67,6 +67,12 @@ impl RowSparse {
         Self(Arc::new(Parts { spec, indices, rows }))
     }
 
+    /// Returns the row indices and the rows.
+    pub(crate) fn into_parts(self) -> (Arc<Vec<i64>>, Tensor) {
+        let Parts { indices, rows, .. } = Arc::unwrap_or_clone(self.0);
+        (indices, rows)
+    }
+
     /// Returns the shape and dtype of the dense value.
     pub fn spec(&self) -> &TensorSpec {
         &self.0.spec
@@ -100,6 +106,18 @@ impl RowSparse {
     /// Returns the number of stored rows.
     pub fn num_rows(&self) -> usize {
         self.indices().len()
+    }
+
+    /// Returns whether both values have the same memory and spec.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.spec() == other.spec()
+            && Arc::ptr_eq(&self.0.indices, &other.0.indices)
+            && self.rows().is_same(other.rows())
+    }
+
+    /// Returns the number of bytes of the stored rows and their indices.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.rows().num_bytes() + size_of_val(self.indices())
     }
 
     /// Returns the dense value.

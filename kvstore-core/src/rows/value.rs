@@ -203,8 +203,10 @@ impl Value {
 
     /// Returns the number of bytes of the stored elements and row indices.
     pub fn num_bytes(&self) -> usize {
-        let index_bytes = self.rows().map_or(0, |rows| size_of_val(rows.indices()));
-        self.memory().num_bytes() + index_bytes
+        match self {
+            Self::Dense(tensor) => tensor.num_bytes(),
+            Self::Rows(rows) => rows.num_bytes(),
+        }
     }
 
     /// Returns the value on another device.

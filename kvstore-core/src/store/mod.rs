@@ -11,6 +11,7 @@ mod push;
 pub mod scratch;
 mod shards;
 mod snapshot;
+mod snapshot_file;
 mod table;
 mod types;
 mod updater;
@@ -29,13 +30,15 @@ use crate::types::{Error, Key, Result};
 
 pub use local::LocalStore;
 pub use snapshot::{Snapshot, SnapshotSource};
+pub use snapshot_file::SnapshotFile;
 pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
 pub use norms::{BlockSums, CompleteSums, check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
 pub use push::check_compressed;
-pub(crate) use snapshot::{SavedPolicy, SavedSettings};
+pub(crate) use snapshot::{HeldSnapshot, SavedPolicy, SavedSettings};
+pub(crate) use snapshot_file::FileSlot;
 pub(crate) use table::{KeyCopy, Progress};
 
 /// The outputs of [`KvStore::pushpull_into`].

@@ -7,6 +7,7 @@ use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use super::policy::Policy;
+use super::snapshot_file::{FileSlot, SnapshotFile};
 use super::table::KeyCopy;
 use super::types::KeyStats;
 use crate::codec::Compression;
@@ -41,7 +42,11 @@ use crate::types::{Key, Result};
 /// # Ok::<(), kvstore_core::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Snapshot(Contents);
+pub struct Snapshot {
+    contents: Contents,
+    /// The file that has the same contents. Clones share it.
+    file: Arc<FileSlot>,
+}
 
 #[derive(Clone)]
 enum Contents {
@@ -147,14 +152,15 @@ impl Snapshot {
         copies: Vec<Arc<KeyCopy>>,
         checksum: Option<u32>,
     ) -> Self {
-        Self(Contents::Held(Arc::new(HeldSnapshot {
+        Contents::Held(Arc::new(HeldSnapshot {
             store: store.to_owned(),
             settings,
             copies,
             checksum,
             positions: OnceLock::new(),
             making_positions: ForkMutex::new(()),
-        })))
+        }))
+        .into()
     }
 
     /// Returns a snapshot whose values are elsewhere. `outline` has the name of the store and its
@@ -168,12 +174,12 @@ impl Snapshot {
         source: Arc<dyn SnapshotSource>,
     ) -> Result<Self> {
         let outline = outline.held()?;
-        Ok(Self(Contents::Remote(Arc::new(RemoteSnapshot::new(outline, stats, source)?))))
+        Ok(Contents::Remote(Arc::new(RemoteSnapshot::new(outline, stats, source)?)).into())
     }
 
     /// Returns where the values are, or `None` if they are in the memory of this process.
     pub fn source(&self) -> Option<&dyn SnapshotSource> {
-        match &self.0 {
+        match &self.contents {
             Contents::Held(_) => None,
             Contents::Remote(remote) => Some(remote.source()),
         }
@@ -184,11 +190,11 @@ impl Snapshot {
     /// # Errors
     /// - The errors of [`SnapshotSource::read`], if the values are elsewhere.
     pub fn load(&self) -> Result<Self> {
-        Ok(Self(Contents::Held(self.held()?)))
+        Ok(Self { contents: Contents::Held(self.held()?), file: Arc::clone(&self.file) })
     }
 
     pub(crate) fn held(&self) -> Result<Arc<HeldSnapshot>> {
-        match &self.0 {
+        match &self.contents {
             Contents::Held(held) => Ok(Arc::clone(held)),
             Contents::Remote(remote) => {
                 remote.read(&fallible::collect(self.keys().cloned())?)?.held()
@@ -198,7 +204,7 @@ impl Snapshot {
 
     /// Returns the part of the snapshot that is always in the memory of this process.
     fn outline(&self) -> &HeldSnapshot {
-        match &self.0 {
+        match &self.contents {
             Contents::Held(held) => held,
             Contents::Remote(remote) => remote.outline(),
         }
@@ -207,10 +213,32 @@ impl Snapshot {
     /// Returns the checksum of the file that the snapshot was read from, or `None` if it was not
     /// read from a file. Different checksums mean different snapshots.
     pub fn checksum(&self) -> Option<u32> {
-        match &self.0 {
+        match &self.contents {
             Contents::Held(held) => held.checksum,
             Contents::Remote(_) => None,
         }
+    }
+
+    /// Returns this snapshot with the checksum of a file, for a process that receives the contents
+    /// of the file from another process.
+    ///
+    /// # Errors
+    /// - The errors of [`SnapshotSource::read`], if the values are elsewhere.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
+    pub fn with_checksum(&self, checksum: u32) -> Result<Self> {
+        let held = self.held()?;
+        let (settings, copies) = (held.settings.clone(), fallible::copied(&held.copies)?);
+        Ok(Self::of_file(&held.store, settings, copies, Some(checksum)))
+    }
+
+    /// Returns the file that the snapshot was last written to or read from, if the file can be the
+    /// base of a delta: see [`Snapshot::write_since`]. Returns `None` before the file is complete.
+    pub fn file(&self) -> Option<SnapshotFile> {
+        self.file.get()
+    }
+
+    pub(crate) fn file_slot(&self) -> &Arc<FileSlot> {
+        &self.file
     }
 
     /// Returns the name that the store was created with.
@@ -238,7 +266,7 @@ impl Snapshot {
 
     /// Returns whether the snapshot has a key.
     pub fn contains(&self, key: &Key) -> bool {
-        match &self.0 {
+        match &self.contents {
             Contents::Held(held) => held.copy(key).is_some(),
             Contents::Remote(remote) => remote.contains(key),
         }
@@ -284,7 +312,7 @@ impl Snapshot {
 
     /// Calls `read` with a snapshot that has the key, if this one has it.
     fn read_key<T>(&self, key: &Key, read: impl FnOnce(&HeldSnapshot) -> Result<T>) -> Result<T> {
-        match &self.0 {
+        match &self.contents {
             Contents::Remote(remote) if remote.contains(key) => {
                 read(&*remote.read(slice::from_ref(key))?.held()?)
             }
@@ -364,6 +392,12 @@ impl Snapshot {
 
     pub(crate) fn policy(&self) -> &SavedPolicy {
         &self.settings().policy
+    }
+}
+
+impl From<Contents> for Snapshot {
+    fn from(contents: Contents) -> Self {
+        Self { contents, file: Arc::default() }
     }
 }
 
@@ -449,7 +483,7 @@ enum Entries<'a> {
 
 impl<'a> Entries<'a> {
     fn of(snapshot: &'a Snapshot) -> Self {
-        match &snapshot.0 {
+        match &snapshot.contents {
             Contents::Held(held) => Self::Held(held.copies.iter()),
             Contents::Remote(remote) => Self::Remote(remote.stats().iter()),
         }
