@@ -253,6 +253,26 @@ fn files_of_different_runs_are_rejected() {
     });
 }
 
+/// A delta has another checksum than the contents that the other ranks receive.
+#[test]
+fn ranks_without_a_delta_and_its_base_receive_the_contents() {
+    let folder = tempfile::tempdir().unwrap();
+    let local = LocalStore::new("local", backends()).unwrap();
+    local.init(&[key("a"), key("b")], &[small(1.0), small(2.0)]).unwrap();
+    let base = local.snapshot().unwrap();
+    base.write(folder.path().join("base")).unwrap();
+    local.push(&[key("b")], &[small(3.0)], 0).unwrap();
+    local.snapshot().unwrap().write_since(folder.path().join("delta"), &base).unwrap();
+    two(|store| {
+        let is_first = store.rank().unwrap() == 0;
+        let path = folder.path().join(if is_first { "delta" } else { "none" });
+        let shared = store.share_snapshot(Snapshot::read(&backends(), path)).unwrap();
+        assert_eq!(shared.file().is_some(), is_first);
+        store.rollback(&shared).unwrap();
+        assert_eq!((floats(store, "a"), floats(store, "b")), (vec![1.0; 4], vec![3.0; 4]));
+    });
+}
+
 /// After a crash, the file may be on the machine of one rank only.
 #[test]
 fn all_ranks_receive_the_snapshot_of_one_rank() {

@@ -104,15 +104,24 @@ impl Stores {
         if let Some(reason) = why_not {
             tracing::warn!(reason, root, "restore: this rank uses the snapshot of another rank");
         }
+        // The contents, then the checksum of the file. It differs from that of the contents if the
+        // file is a delta.
         let bytes = match &own {
-            Some(own) if self.collective.rank() == root => own.to_bytes()?,
+            Some(own) if self.collective.rank() == root => {
+                let mut bytes = own.to_bytes()?;
+                let checksum = own.checksum().or(own_checksum(&bytes)).ok_or_else(lost)?;
+                fallible::extend(&mut bytes, &checksum.to_le_bytes())?;
+                bytes
+            }
             _ => Vec::new(),
         };
         let bytes = wire.bytes_of(root, &bytes)?;
         // A snapshot from a file has a checksum. A rank whose own snapshot has none uses the
         // received one, so that all ranks have a checksum.
         if own.is_none_or(|own| own.checksum().is_none()) {
-            let found = Snapshot::from_bytes(&self.backends, &bytes)?;
+            let (bytes, checksum) = bytes.split_last_chunk().ok_or_else(lost)?;
+            let found = Snapshot::from_bytes(&self.backends, bytes)?;
+            let found = found.with_checksum(u32::from_le_bytes(*checksum))?;
             *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
         }
         Ok(())
@@ -212,6 +221,11 @@ impl Stores {
         self.set_policy_with(policy, loaded);
         Ok(())
     }
+}
+
+/// Returns the checksum at the end of a checkpoint.
+fn own_checksum(checkpoint: &[u8]) -> Option<u32> {
+    checkpoint.last_chunk().map(|checksum| u32::from_le_bytes(*checksum))
 }
 
 /// Returns a fingerprint of the states, never 0. It depends on the keys, the numbers of updates and
