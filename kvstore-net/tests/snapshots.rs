@@ -147,6 +147,41 @@ fn the_values_can_be_used_anywhere() {
     }
 }
 
+/// A delta of a snapshot on servers has only the changes. It transfers the values to compare them.
+#[test]
+fn deltas_have_the_changes_since_a_snapshot_on_the_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name| folder.path().join(name);
+    for num_servers in [1, 2] {
+        let servers = start(num_servers);
+        let store = kvstore::Store::new(Arc::new(connect(&servers)));
+        store.init(["large", "small"], vec![large(1.0), value(2.0)]).unwrap();
+        let first = store.snapshot().unwrap();
+        assert!(first.source().is_some());
+        let error = store.checkpoint_since(path("0"), &first).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
+        first.write(path("1")).unwrap();
+        store.push("small", value(0.5)).unwrap();
+        // Also a base with all values in this process, which has the same file.
+        let loaded = first.load().unwrap();
+        assert_eq!(loaded.file(), first.file());
+        for (name, base) in [("2", &first), ("3", &loaded)] {
+            store.checkpoint_since(path(name), base).unwrap().wait().unwrap();
+            assert!(std::fs::metadata(path(name)).unwrap().len() < 2000);
+            let read = Snapshot::read(backends(), path(name)).unwrap();
+            assert!(read.changed_keys(&store.snapshot().unwrap()).unwrap().is_empty());
+        }
+        let second = store.snapshot().unwrap();
+        second.write_since(path("2"), &first).unwrap();
+        store.push("large", large(0.25)).unwrap();
+        store.checkpoint_since(path("3"), &second).unwrap().wait().unwrap();
+        let expected = store.snapshot().unwrap().load().unwrap();
+        store.remove(["large", "small"]).unwrap();
+        store.restore(path("3")).unwrap();
+        assert!(store.snapshot().unwrap().changed_keys(&expected).unwrap().is_empty());
+    }
+}
+
 /// A rollback gives a value back the servers that it had when the snapshot was taken.
 #[test]
 fn a_rollback_keeps_the_servers_of_values() {
