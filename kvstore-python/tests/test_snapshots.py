@@ -1,4 +1,4 @@
-"""Pickles and copies of snapshots."""
+"""Pickles, copies and deltas of snapshots."""
 
 import copy
 import pickle
@@ -59,3 +59,49 @@ def test_damaged_bytes_are_rejected():
         with pytest.raises(mx.errors.CorruptError):
             restore(damaged)
     assert restore(content).is_identical(snapshot)
+
+
+def test_a_delta_has_the_changes_since_a_snapshot(tmp_path):
+    kv = mx.kv.create()
+    kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.1))
+    kv.init(["large", "small"], [mx.nd.zeros(10000), mx.nd.zeros(2)])
+    first, second, third = (tmp_path / name for name in ("1", "2", "3"))
+    base = kv.snapshot()
+    assert base.files() == []
+    with pytest.raises(ValueError, match="must be in a file"):
+        kv.checkpoint(second, since=base)
+    base.checkpoint(first).wait()
+    kv.push("small", mx.nd.ones(2))
+    now = kv.snapshot()
+    now.checkpoint(second, since=base).wait()
+    assert now.files() == [str(path.resolve()) for path in (second, first)]
+    kv.push("small", mx.nd.ones(2) * 3)
+    writing = kv.checkpoint(third, since=now)
+    writing.wait()
+    assert writing.num_bytes == writing.num_bytes_written == third.stat().st_size < 10000
+    assert first.stat().st_size > 40000
+    read = mx.kv.read_checkpoint(third)
+    assert read.is_identical(kv.snapshot())
+    assert len(read.files()) == 3
+    # A store that continues from the file writes the next delta.
+    other = mx.kv.create()
+    other.rollback(read)
+    for store in (kv, other):
+        store.push("small", mx.nd.ones(2))
+    other.checkpoint(tmp_path / "4", since=read).wait()
+    assert mx.kv.read_checkpoint(tmp_path / "4").is_identical(kv.snapshot())
+    for wrong in (first, tmp_path / "none" / "5"):
+        with pytest.raises(ValueError, match="a delta "):
+            kv.checkpoint(wrong, since=now)
+    with pytest.raises(TypeError):
+        kv.checkpoint(third, since=str(second))
+    # A pickle has all values, and is in no file.
+    assert pickle.loads(pickle.dumps(now)).files() == []
+    before = kv.snapshot()
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(mx.errors.CorruptError, match="2 is damaged: expected the base of .*3 with"):
+        kv.restore(third)
+    second.unlink()
+    with pytest.raises(OSError, match="2: reading the base of .*3: "):
+        kv.restore(third)
+    assert kv.snapshot().is_identical(before)

@@ -37,7 +37,7 @@ impl PyCheckpoint {
 
 #[pymethods]
 impl PyCheckpoint {
-    /// The length of the complete file in bytes.
+    /// The length of the complete file in bytes. For a delta, 0 until its changes are known.
     #[getter]
     fn num_bytes(&self) -> u64 {
         self.progress.num_bytes()

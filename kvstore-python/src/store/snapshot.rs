@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kvstore::{Checkpoint, Key, KeyStats, NDArray, Snapshot, Value};
+use kvstore::{Checkpoint, Key, KeyStats, NDArray, Snapshot, SnapshotFile, Value};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PyString};
 
@@ -138,9 +138,45 @@ impl PySnapshot {
 
     /// Starts to write the snapshot to a checkpoint file, and returns at once. Values that are on
     /// servers are transferred first.
-    fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
-        let checkpoint = detached(py, || Checkpoint::begin(&self.snapshot, fname))?;
+    ///
+    /// With ``since``, writes a delta: only the changes since this snapshot, which was written to
+    /// or read from a file in the same folder. ``restore`` reads the delta and this file, which
+    /// can be a delta too. If ``since`` is still being written, waits for it.
+    ///
+    /// >>> import os, tempfile, mxkv as mx
+    /// >>> kv = mx.kv.create()
+    /// >>> kv.init(['large', 'small'], [mx.nd.zeros(10000), mx.nd.zeros(2)])
+    /// >>> first = kv.snapshot()
+    /// >>> kv.push('small', mx.nd.ones(2))
+    /// >>> second = kv.snapshot()
+    /// >>> with tempfile.TemporaryDirectory() as folder:
+    /// ...     first.checkpoint(os.path.join(folder, '1')).wait()
+    /// ...     second.checkpoint(os.path.join(folder, '2'), since=first).wait()
+    /// ...     kv.restore(os.path.join(folder, '2'))
+    /// ...     [os.path.getsize(file) > 10000 for file in second.files()]
+    /// [False, True]
+    #[pyo3(signature = (fname, since=None))]
+    fn checkpoint(
+        &self,
+        py: Python<'_>,
+        fname: PathBuf,
+        since: Option<&Bound<'_, PySnapshot>>,
+    ) -> PyResult<PyCheckpoint> {
+        let since = since.map(|since| since.get().snapshot());
+        let checkpoint = detached(py, || match since {
+            None => Checkpoint::begin(&self.snapshot, fname),
+            Some(since) => Checkpoint::begin_since(&self.snapshot, fname, since),
+        })?;
         PyCheckpoint::new(py, checkpoint)
+    }
+
+    /// Returns the paths of the files that ``restore`` needs for this snapshot: the file that it
+    /// was last written to or read from, and if this is a delta, the files that it needs. Returns
+    /// an empty list before the file is complete.
+    fn files<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let file = self.snapshot.file();
+        let files = file.iter().flat_map(SnapshotFile::chain);
+        lists::new(py, files.map(|file| file.path().as_os_str()))
     }
 
     /// Supports `pickle`: returns the contents of a checkpoint of the snapshot.

@@ -430,6 +430,9 @@ impl PyStore {
     /// Starts to write the complete contents of the store to a file, and returns at once. Values
     /// that are on servers are transferred first.
     ///
+    /// With ``since``, writes a delta: see :meth:`Snapshot.checkpoint
+    /// <mxkv.kvstore.Snapshot.checkpoint>`.
+    ///
     /// >>> import os, tempfile, mxkv as mx
     /// >>> kv, other = mx.kv.create(), mx.kv.create()
     /// >>> kv.init('w', mx.nd.ones(2))
@@ -438,8 +441,18 @@ impl PyStore {
     /// ...     other.restore(os.path.join(folder, 'model'))
     /// >>> other.pull('w').tolist()
     /// [1.0, 1.0]
-    fn checkpoint(&self, py: Python<'_>, fname: PathBuf) -> PyResult<PyCheckpoint> {
-        let checkpoint = self.detached(py, |store| store.checkpoint(fname))?;
+    #[pyo3(signature = (fname, since=None))]
+    fn checkpoint(
+        &self,
+        py: Python<'_>,
+        fname: PathBuf,
+        since: Option<&Bound<'_, PySnapshot>>,
+    ) -> PyResult<PyCheckpoint> {
+        let since = since.map(|since| since.get().snapshot());
+        let checkpoint = self.detached(py, |store| match since {
+            None => store.checkpoint(fname),
+            Some(since) => store.checkpoint_since(fname, since),
+        })?;
         self.checkpoints.add(&checkpoint);
         PyCheckpoint::new(py, checkpoint)
     }
