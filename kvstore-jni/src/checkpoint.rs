@@ -22,7 +22,23 @@ fn begin(
     file: JString<'_>,
 ) -> Result<jlong> {
     let file = convert::string(env, &file, "file")?;
-    let checkpoint = Checkpoint::begin(&*SNAPSHOTS.get(snapshot)?, file)?;
+    insert(Checkpoint::begin(&*SNAPSHOTS.get(snapshot)?, file)?)
+}
+
+native!(fn begin_since(snapshot: jlong, file: JString, base: jlong) -> jlong);
+fn begin_since(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    snapshot: jlong,
+    file: JString<'_>,
+    base: jlong,
+) -> Result<jlong> {
+    let file = convert::string(env, &file, "file")?;
+    let (snapshot, base) = (SNAPSHOTS.get(snapshot)?, SNAPSHOTS.get(base)?);
+    insert(Checkpoint::begin_since(&*snapshot, file, &*base)?)
+}
+
+fn insert(checkpoint: Checkpoint) -> Result<jlong> {
     let progress = checkpoint.progress().clone();
     Ok(CHECKPOINTS.insert((Mutex::new(Some(checkpoint)), progress))?)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use jni::Env;
 use jni::objects::{JClass, JLongArray, JObject, JObjectArray, JString};
 use jni::sys::{jboolean, jlong};
-use kvstore::{Error, Key, NDArray, Snapshot, Value, fallible};
+use kvstore::{Error, Key, NDArray, Snapshot, SnapshotFile, Value, fallible};
 
 use crate::convert::{self, SNAPSHOTS, STATES};
 use crate::error::{Result, ThrowKVStoreException};
@@ -31,6 +31,14 @@ fn read(env: &mut Env<'_>, _class: JClass<'_>, file: JString<'_>) -> Result<jlon
 native!(fn load(snapshot: jlong) -> jlong);
 fn load(_env: &mut Env<'_>, _class: JClass<'_>, snapshot: jlong) -> Result<jlong> {
     Ok(SNAPSHOTS.insert(self::snapshot(snapshot)?.load()?)?)
+}
+
+native!(fn files(snapshot: jlong) -> JString[]);
+fn files<'l>(env: &mut Env<'l>, _class: JClass<'_>, snapshot: jlong) -> Result<Strings<'l>> {
+    let file = self::snapshot(snapshot)?.file();
+    let chain = file.iter().flat_map(SnapshotFile::chain);
+    let names: Vec<_> = chain.map(|file| file.path().to_string_lossy()).collect();
+    convert::strings_to_java(env, names.iter())
 }
 
 native!(fn release(snapshot: jlong));

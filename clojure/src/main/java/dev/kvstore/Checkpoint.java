@@ -8,6 +8,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.LongSupplier;
 
 /**
  * A checkpoint that is written in the background, while the program continues to use the store.
@@ -29,13 +30,14 @@ import java.util.concurrent.atomic.AtomicBoolean;
  */
 public final class Checkpoint extends CompletableFuture<Void> {
     private final Path file;
-    private final long numBytes;
     private final NativeHandle handle;
     private final CountDownLatch ended = new CountDownLatch(1);
     /**
      * The bytes written. Set when the writing ends, because the native checkpoint is then released.
      */
     private volatile long written;
+    /** The length of the file. Set like {@link #written}. */
+    private volatile long length;
     /** Set before {@link #ended}. */
     private volatile Throwable failure;
     /**
@@ -52,13 +54,21 @@ public final class Checkpoint extends CompletableFuture<Void> {
     private Checkpoint(long checkpoint, Path file) {
         this.file = file;
         this.handle = NativeHandle.owned(this, checkpoint, NativeCheckpoint::release);
-        this.numBytes = NativeCheckpoint.bytes(checkpoint);
     }
 
     /** Starts a thread that writes the snapshot. */
     static Checkpoint begin(long snapshot, String name, Path file) {
+        return begin(file, () -> NativeCheckpoint.begin(snapshot, name));
+    }
+
+    /** Starts a thread that writes a delta of the snapshot {@code base}. */
+    static Checkpoint beginSince(long snapshot, String name, Path file, long base) {
+        return begin(file, () -> NativeCheckpoint.beginSince(snapshot, name, base));
+    }
+
+    private static Checkpoint begin(Path file, LongSupplier start) {
         PendingCheckpoints ofProcess = PendingCheckpoints.ofProcess();
-        Checkpoint checkpoint = new Checkpoint(NativeCheckpoint.begin(snapshot, name), file);
+        Checkpoint checkpoint = new Checkpoint(start.getAsLong(), file);
         Thread thread = new Thread(checkpoint::await, "kvstore-checkpoint");
         thread.setDaemon(false);
         thread.start();
@@ -74,6 +84,7 @@ public final class Checkpoint extends CompletableFuture<Void> {
             thrown = caught;
         }
         written = numBytesWritten();
+        length = numBytes();
         handle.close();
         failure = thrown;
         isReplaced = isDone();
@@ -192,12 +203,16 @@ public final class Checkpoint extends CompletableFuture<Void> {
     }
 
     /**
-     * Returns the length of the complete file.
+     * Returns the length of the complete file. For a delta, returns 0 until its changes are known.
      *
      * @return the length in bytes
      */
     public long numBytes() {
-        return numBytes;
+        try {
+            return NativeCheckpoint.bytes(handle.value("checkpoint"));
+        } catch (KVStoreException closed) {
+            return length;
+        }
     }
 
     /**
@@ -221,6 +236,6 @@ public final class Checkpoint extends CompletableFuture<Void> {
      */
     @Override
     public String toString() {
-        return "Checkpoint[" + file + ", " + numBytesWritten() + " of " + numBytes + " bytes]";
+        return "Checkpoint[" + file + ", " + numBytesWritten() + " of " + numBytes() + " bytes]";
     }
 }

@@ -6,6 +6,9 @@ final class NativeCheckpoint {
 
     static native long begin(long snapshot, String file);
 
+    /** Starts to write a delta of the snapshot {@code base}. */
+    static native long beginSince(long snapshot, String file, long base);
+
     static native long bytes(long checkpoint);
 
     static native long bytesWritten(long checkpoint);

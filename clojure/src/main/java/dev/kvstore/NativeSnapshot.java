@@ -11,6 +11,9 @@ final class NativeSnapshot {
     /** Returns the handle of a snapshot with all values in the memory of this process. */
     static native long load(long snapshot);
 
+    /** Returns the files that restoring the snapshot needs, the newest first. */
+    static native String[] files(long snapshot);
+
     static native void release(long snapshot);
 
     static native void rollback(long store, long snapshot);

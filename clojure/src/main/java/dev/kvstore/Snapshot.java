@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.stream.Stream;
 
 /**
  * The complete contents of a store at one moment: every key with its optimizer state, the optimizer
@@ -205,6 +206,53 @@ public final class Snapshot implements NativeResource {
         String name = NDArrayFile.name(file);
         try {
             return Checkpoint.begin(handle(), name, file);
+        } finally {
+            Reference.reachabilityFence(this);
+        }
+    }
+
+    /**
+     * Starts writing a delta: a checkpoint with only the changes since another snapshot, which was
+     * written to or read from a file in the same folder. {@link KVStore#restore} reads the delta
+     * and this file, which can be a delta too. If {@code since} is still being written, this method
+     * waits for it. Both snapshots may be closed before the delta is complete.
+     *
+     * <pre>{@code
+     * Snapshot first = store.snapshot();
+     * first.checkpoint(Path.of("1.checkpoint")).join();
+     * trainOn(store);
+     * Snapshot second = store.snapshot();
+     * second.checkpoint(Path.of("2.checkpoint"), first).join();
+     * }</pre>
+     *
+     * @param file the file, which is replaced when the new one is complete
+     * @param since the snapshot to compare with
+     * @return a future for the end of the writing
+     * @throws KVStoreException with {@code INVALID_ARGUMENT} if {@code since} is in no file, if its
+     *     file is in another folder, or if {@code file} is one that the delta needs
+     * @throws KVStoreException with {@code IO} if the file of {@code since} does not exist any more
+     * @throws KVStoreException with {@code CORRUPT} if another file has replaced it
+     */
+    public Checkpoint checkpoint(Path file, Snapshot since) {
+        String name = NDArrayFile.name(file);
+        requireNonNull(since, "since");
+        try {
+            return Checkpoint.beginSince(handle(), name, file, since.handle());
+        } finally {
+            Reference.reachabilityFence(this);
+            Reference.reachabilityFence(since);
+        }
+    }
+
+    /**
+     * Returns the files that {@link KVStore#restore} needs for this snapshot: the file that it was
+     * last written to or read from, and if this is a delta, the files that it needs.
+     *
+     * @return the paths, the newest file first; empty before the file is complete
+     */
+    public List<Path> files() {
+        try {
+            return Stream.of(NativeSnapshot.files(handle())).map(Path::of).toList();
         } finally {
             Reference.reachabilityFence(this);
         }

@@ -79,6 +79,27 @@ public sealed interface StoreCheckpoints permits KVStore {
     }
 
     /**
+     * Starts writing a delta: a checkpoint with only the changes since a snapshot. See {@link
+     * Snapshot#checkpoint(Path, Snapshot)}.
+     *
+     * @param file the file, which is replaced when the new one is complete
+     * @param since the snapshot to compare with, which has a file in the same folder
+     * @return a future for the end of the writing; it completes with a failure if the file cannot
+     *     be written
+     * @throws KVStoreException see {@link #snapshot} and {@link Snapshot#checkpoint(Path,
+     *     Snapshot)}
+     */
+    default Checkpoint checkpoint(Path file, Snapshot since) {
+        requireNonNull(file, "file");
+        requireNonNull(since, "since");
+        try (Snapshot snapshot = snapshot()) {
+            Checkpoint checkpoint = snapshot.checkpoint(file, since);
+            store().checkpoints.add(checkpoint);
+            return checkpoint;
+        }
+    }
+
+    /**
      * Replaces the contents of the store with a checkpoint file. The next steps give the
      * same bits that they would have given when the checkpoint was started. A file contains no
      * updater: if the store of the checkpoint had one, set an updater on this store first. If
@@ -89,9 +110,9 @@ public sealed interface StoreCheckpoints permits KVStore {
      *
      * @param file a file that {@link #checkpoint} has written
      * @return this store
-     * @throws KVStoreException with {@code IO} if the file cannot be read; the message names the
-     *     file and the cause
-     * @throws KVStoreException with {@code CORRUPT} if the file is damaged
+     * @throws KVStoreException with {@code IO} if the file, or a file that a delta needs, cannot be
+     *     read; the message names the file and the cause
+     * @throws KVStoreException with {@code CORRUPT} if one of them is damaged or was replaced
      * @throws KVStoreException with {@code INVALID_ARGUMENT} if the checkpoint needs an updater and
      *     this store has none
      */

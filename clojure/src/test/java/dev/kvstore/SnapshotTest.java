@@ -122,6 +122,44 @@ class SnapshotTest {
     }
 
     @Test
+    void deltasHaveTheChangesSinceASnapshot() throws Exception {
+        Path first = folder.resolve("1.checkpoint");
+        Path second = folder.resolve("2.checkpoint");
+        Path third = folder.resolve("3.checkpoint");
+        try (KVStore store = adam().init("large", NDArray.zeros(Shape.of(10_000)));
+                Snapshot base = store.snapshot()) {
+            assertEquals(List.of(), base.files());
+            Expect.code(INVALID_ARGUMENT, () -> store.checkpoint(second, base));
+            base.checkpoint(first).join();
+            step(store, 1);
+            try (Snapshot now = store.snapshot()) {
+                now.checkpoint(second, base).join();
+                assertEquals(List.of(second.toRealPath(), first.toRealPath()), now.files());
+                step(store, 2);
+                Checkpoint checkpoint = store.checkpoint(third, now);
+                checkpoint.join();
+                assertEquals(third.toFile().length(), checkpoint.numBytes());
+                assertEquals(checkpoint.numBytes(), checkpoint.numBytesWritten());
+                Expect.code(INVALID_ARGUMENT, () -> store.checkpoint(first, now));
+                Path elsewhere = folder.resolve("none").resolve("model");
+                Expect.code(INVALID_ARGUMENT, () -> store.checkpoint(elsewhere, now));
+            }
+            assertTrue(first.toFile().length() > 40_000 && third.toFile().length() < 10_000);
+            try (KVStore other = KVStore.create().restore(third);
+                    Snapshot read = Snapshot.read(third);
+                    Snapshot expected = store.snapshot()) {
+                assertTrue(read.isIdentical(expected));
+                assertEquals(3, read.files().size());
+                assertArrayEquals(step(store, 3), step(other, 3));
+            }
+            Files.delete(second);
+            KVStoreException failure = Expect.code(IO, () -> store.restore(third));
+            String missing = folder.toRealPath().resolve("2.checkpoint") + ": ";
+            assertTrue(failure.getMessage().contains(missing), failure.getMessage());
+        }
+    }
+
+    @Test
     void loadedStatesContinueWithTheSameBits() {
         Path file = folder.resolve("adam.states");
         try (KVStore store = adam(); KVStore plain = KVStore.create()) {

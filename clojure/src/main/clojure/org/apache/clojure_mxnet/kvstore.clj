@@ -25,7 +25,7 @@
     snapshot-load              with all values in the memory of this process
     snapshot-keys snapshot-value snapshot-state  its contents; also `stats`, `hyper-parameters`
     snapshot-diff snapshot=    comparing two snapshots
-    checkpoint restore         a snapshot in a file; progress read-snapshot
+    checkpoint restore         a snapshot in a file; progress read-snapshot snapshot-files
     save-optimizer-states load-optimizer-states  only the optimizer states
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
@@ -87,7 +87,7 @@
    snapshot-keys snapshot-value snapshot-state
    snapshot-diff snapshot=]
   [dev.kvstore.impl.kvstore.checkpoints
-   checkpoint progress restore read-snapshot
+   checkpoint progress restore read-snapshot snapshot-files
    save-optimizer-states load-optimizer-states]
   [dev.kvstore.impl.kvstore.workers
    rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers

@@ -92,6 +92,32 @@
         (is (= expected (mapv #(step other %) [2 3 4]))))
       (is (= ["w" "b"] (kvstore/snapshot-keys (kvstore/read-snapshot (File. ^String f))))))))
 
+(deftest a-delta-has-the-changes-since-a-snapshot
+  (let [kv (kvstore/init (store) "large" (ndarray/zeros [10000]))
+        [f g h] (repeatedly 3 temporary-file)
+        size (fn [f] (.length (File. ^String f)))]
+    (with-open [base (kvstore/snapshot kv)]
+      (is (= [] (kvstore/snapshot-files base)))
+      (is (= :invalid-argument (code (kvstore/checkpoint kv g {:since base}))))
+      @(kvstore/checkpoint base f)
+      (step kv 1)
+      (with-open [now (kvstore/snapshot kv)]
+        (is (= g @(kvstore/checkpoint now g {:since base})))
+        (is (= [g f] (kvstore/snapshot-files now)))
+        (step kv 2)
+        @(kvstore/checkpoint kv h {:since now})
+        (is (= :invalid-argument (code (kvstore/checkpoint kv f {:since now})))))
+      (is (< (size h) 10000 40000 (size f)))
+      (let [other (kvstore/restore (kvstore/create) h)]
+        (is (= (step kv 3) (step other 3))))
+      (is (= 3 (count (kvstore/snapshot-files (kvstore/read-snapshot h)))))
+      (is (= "Invalid since" (:start (failure (kvstore/checkpoint kv h {:since 1})))))
+      (is (= :invalid-argument (code (kvstore/checkpoint kv h {:sinse base}))))
+      (.delete (File. ^String g))
+      (let [failed (failure (kvstore/restore kv h))]
+        (is (= :io (:kvstore/code failed)))
+        (is (string/includes? (:message failed) (str g ": reading the base of " h)))))))
+
 (deftest closing-a-store-throws-the-failure-of-a-checkpoint
   (let [nowhere (str (temporary-file) "/none/model")]
     (testing "that the program did not deref"

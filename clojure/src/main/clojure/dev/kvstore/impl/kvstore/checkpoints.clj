@@ -2,8 +2,10 @@
   "Checkpoints and optimizer state files. org.apache.clojure-mxnet.kvstore exports these functions.
 
     checkpoint progress restore read-snapshot    the complete contents of a store
+    snapshot-files                               the files of a snapshot
     save-optimizer-states load-optimizer-states  only the optimizer states"
   (:require [dev.kvstore.impl.errors :as errors]
+            [dev.kvstore.impl.options :as options]
             [dev.kvstore.impl.paths :as paths])
   (:import (clojure.lang IBlockingDeref IDeref IPending)
            (dev.kvstore Checkpoint KVStore Snapshot)
@@ -51,18 +53,50 @@
 
       (let [f (java.io.File/createTempFile \"model\" \".checkpoint\")]
         @(checkpoint kv f)
-        (snapshot-keys (read-snapshot f))) ;=> [\"a\" \"b\"]"
-  [kvstore fname]
-  (let [path (paths/->path fname)]
-    (errors/guard
-      (Writing. (if (instance? Snapshot kvstore)
-                  (.checkpoint ^Snapshot kvstore path)
-                  (.checkpoint ^KVStore kvstore path))))))
+        (snapshot-keys (read-snapshot f))) ;=> [\"a\" \"b\"]
+
+  The option `:since` is a snapshot. Then the file is a delta: it has only the changes since this
+  snapshot, which was written to or read from a file in the same folder. `restore` reads the delta
+  and this file, which can be a delta too. If the snapshot is still being written, the call waits.
+  Throws code `:invalid-argument` if the snapshot is in no file of this folder or `fname` is a file
+  that the delta needs, code `:io` if its file does not exist any more, and code `:corrupt` if
+  another file has replaced it.
+
+      (with-open [before (snapshot kv)]
+        @(checkpoint before (java.io.File/createTempFile \"model\" \".checkpoint\"))
+        @(checkpoint kv (java.io.File/createTempFile \"model\" \".delta\") {:since before}))"
+  ([kvstore fname]
+   (checkpoint kvstore fname {}))
+  ([kvstore fname options]
+   (options/check options [:since])
+   (let [path (paths/->path fname)
+         ^Snapshot since (:since options)]
+     (when (some? since)
+       (errors/check #(instance? Snapshot %) since "since" "a Snapshot"))
+     (errors/guard
+       (Writing. (cond
+                   (and since (instance? Snapshot kvstore))
+                   (.checkpoint ^Snapshot kvstore path since)
+                   since (.checkpoint ^KVStore kvstore path since)
+                   (instance? Snapshot kvstore) (.checkpoint ^Snapshot kvstore path)
+                   :else (.checkpoint ^KVStore kvstore path)))))))
+
+(defn snapshot-files
+  "Returns the names of the files that `restore` needs for `snapshot`, the newest first: the file
+  that it was last written to or read from, and if this is a delta, the files that it needs. Returns
+  an empty vector before the file is complete.
+
+      (with-open [now (snapshot kv)]
+        @(checkpoint now (java.io.File/createTempFile \"model\" \".checkpoint\"))
+        (count (snapshot-files now))) ;=> 1"
+  [^Snapshot snapshot]
+  (errors/check #(instance? Snapshot %) snapshot "snapshot" "a Snapshot")
+  (errors/guard (mapv str (.files snapshot))))
 
 (defn progress
   "Returns the progress of a `checkpoint` as a map: `:bytes-written`, the total `:bytes`, and
-  whether it is `:done?`. Even when all bytes are written, it may not be done, because the data
-  may not have reached the disk. Throws \"Invalid checkpoint\" for anything else.
+  whether it is `:done?`. For a delta, `:bytes` is 0 until its changes are known. Even when all
+  bytes are written, it may not be done, because the data may not have reached the disk. Throws \"Invalid checkpoint\" for anything else.
 
       (let [writing (checkpoint kv (java.io.File/createTempFile \"model\" \".checkpoint\"))]
         @writing
