@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use common::constant;
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use kvstore::{DType, NDArray, Optimizer, Store, create};
+use kvstore::{DType, Device, NDArray, Optimizer, RowSparse, Store, create, full};
 
 const NUM_KEYS: usize = 16;
 /// The number of elements per key. All keys together have 1 GiB.
@@ -111,11 +111,63 @@ fn files(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// A table of 1 GiB, of which one of 100 rows has changed.
+fn deltas(criterion: &mut Criterion) {
+    const NUM_ROWS: usize = 1 << 22;
+    const ROW: usize = (1 << 30) / 4 / NUM_ROWS;
+    let mut group = criterion.benchmark_group("delta of a table of 1 GiB");
+    group.sample_size(10).sampling_mode(SamplingMode::Flat);
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let store = create("local").expect("a store");
+    let device = Device::cpu(0);
+    let table = full([NUM_ROWS, ROW], 0.5, DType::F32, device).expect("enough memory");
+    store.init("table", &table).expect("a new key");
+    store.set_optimizer(Optimizer::sgd()).expect("an optimizer");
+    drop(table);
+    let base = store.snapshot().expect("no key is poisoned");
+    base.write(path("base")).expect("room for it");
+    let unchanged = store.snapshot().expect("no key is poisoned");
+    let indices: Vec<i64> = (0..i64::try_from(NUM_ROWS).expect("few rows")).step_by(100).collect();
+    let rows = full([indices.len(), ROW], 0.1, DType::F32, device).expect("enough memory").tensor();
+    let rows = RowSparse::new([NUM_ROWS, ROW], indices, rows).expect("ascending indices");
+    store.push("table", &rows).expect("a known key");
+    let changed = store.snapshot().expect("no key is poisoned");
+    for (name, snapshot) in [("nothing changed", &unchanged), ("1 % of the rows", &changed)] {
+        let path = path("delta");
+        snapshot.write_since(&path, &base).expect("room for it");
+        println!("{name}: {} bytes", path.metadata().expect("it is there").len());
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| snapshot.write_since(&path, &base).expect("room for it"));
+        });
+    }
+    group.bench_function("restore of 1 % of the rows", |bencher| {
+        bencher.iter(|| store.restore(path("delta")).expect("a complete chain"));
+    });
+    group.finish();
+
+    let mut group = criterion.benchmark_group("delta of 1000 keys with the states of Adam");
+    let (store, keys) = store_of(1000, 256);
+    store.set_optimizer(Optimizer::new("adam").expect("a known name")).expect("an optimizer");
+    for key in &keys {
+        store.push(key.as_str(), &constant(256, DType::F32, 0, 0.1)).expect("a known key");
+    }
+    let base = store.snapshot().expect("no key is poisoned");
+    base.write(path("base")).expect("room for it");
+    group.bench_function("nothing changed", |bencher| {
+        bencher.iter(|| {
+            let now = store.snapshot().expect("no key is poisoned");
+            now.write_since(path("delta"), &base).expect("room for it");
+        });
+    });
+    group.finish();
+}
+
 fn time_of_a_push(store: &Store, key: &str, gradient: &NDArray) -> Duration {
     let start = Instant::now();
     store.push(key, gradient).expect("a known key");
     start.elapsed()
 }
 
-criterion_group!(benches, snapshots, files);
+criterion_group!(benches, snapshots, files, deltas);
 criterion_main!(benches);
