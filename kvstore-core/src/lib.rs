@@ -60,8 +60,8 @@ pub use staleness::{push_staleness, with_staleness};
 pub use store::scratch;
 pub use store::{
     BlockSums, CompleteSums, Description, GroupMember, KeyStats, KvStore, LocalStore, OnExisting,
-    OnMembers, Outputs, PulledValue, Snapshot, SnapshotFile, SnapshotSource, Updater, WorkerGroup,
-    check_clip, check_clipped_dtype, check_compressed,
+    OnMembers, OnStart, Outputs, PulledValue, Snapshot, SnapshotFile, SnapshotSource, StartedPush,
+    Updater, WorkerGroup, check_clip, check_clipped_dtype, check_compressed,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

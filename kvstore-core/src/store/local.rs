@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::home::Home;
-use super::norms::{CompleteSums, check_clip};
+use super::norms::check_clip;
+use super::observed::Hooks;
 use super::policy::{ActiveOptimizer, Policy, RowUse};
 use super::pull_rows::pull_rows;
 use super::push::{Push, PushedValue, ReplacedValues};
@@ -181,32 +182,7 @@ impl LocalStore {
         })
     }
 
-    /// Pushes to a store whose values are parts of larger values. If the optimizer is layer-wise,
-    /// its step needs norms of the larger values.
-    ///
-    /// Calls `complete` after the norms have been measured and before any value changes, with the
-    /// sums of the parts' blocks in the order in which the keys were initialised. It replaces each
-    /// key's sums with the sums of all blocks of the larger value, in order. A part must begin at a
-    /// multiple of [`norm::BLOCK`](crate::norm::BLOCK) elements. `complete` is not called if no
-    /// step needs norms.
-    ///
-    /// # Errors
-    /// - The errors of [`KvStore::push`] and of `complete`. No value has changed then.
-    pub fn push_parts(
-        &self,
-        keys: &[Key],
-        values: &[Value],
-        complete: &mut CompleteSums<'_>,
-    ) -> Result<()> {
-        self.push_with(keys, values, Some(complete))
-    }
-
-    fn push_with(
-        &self,
-        keys: &[Key],
-        values: &[Value],
-        complete: Option<&mut CompleteSums<'_>>,
-    ) -> Result<()> {
+    pub(super) fn push_with(&self, keys: &[Key], values: &[Value], hooks: Hooks<'_>) -> Result<()> {
         let _span = tracing::debug_span!("push", values = values.len()).entered();
         // Declared before the gate, so dropped after it: see `set_policy` for the reason.
         let settings;
@@ -215,7 +191,7 @@ impl LocalStore {
         Scratch::with(|scratch| {
             let (mut entries, mut pushed) = scratch.take_plan();
             let done = self.plan(keys, values, &mut entries, &mut pushed).and_then(|()| {
-                self.push_planned(&entries, &pushed, values, &settings, complete, scratch)
+                self.push_planned(&entries, &pushed, values, &settings, hooks, scratch)
             });
             scratch.put_back_plan(entries, pushed);
             done
@@ -258,7 +234,7 @@ impl LocalStore {
         pushed: &[PushedValue],
         values: &[Value],
         Settings { policy, compression, clip_global_norm }: &Settings,
-        complete: Option<&mut CompleteSums<'_>>,
+        mut hooks: Hooks<'_>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         let (backends, compression) = (&self.backends, compression.as_ref());
@@ -271,13 +247,15 @@ impl LocalStore {
         let row_use = policy.row_use(clip_global_norm.is_some());
         push.replace_values(&mut replaced, values, row_use, *clip_global_norm, scratch)?;
         match policy {
-            Policy::Assign => push.assign(compression, scratch),
+            Policy::Assign => push.assign(compression, &mut hooks, scratch),
             Policy::Updater(updater) => {
-                let done = self.update_each(&push, &**updater, compression, scratch);
+                let done = hooks
+                    .start(&push.keys, true)
+                    .and_then(|()| self.update_each(&push, &**updater, compression, scratch));
                 scratch.put_back_keys(push.keys);
                 done
             }
-            Policy::Optimizer(running) => push.step(running, compression, complete, scratch),
+            Policy::Optimizer(running) => push.step(running, compression, hooks, scratch),
         }
     }
 
@@ -422,7 +400,7 @@ impl KvStore for LocalStore {
     }
 
     fn push(&self, keys: &[Key], values: &[Value], _priority: i32) -> Result<()> {
-        self.push_with(keys, values, None)
+        self.push_with(keys, values, Hooks::default())
     }
 
     fn pull_into(&self, keys: &[Key], _priority: i32, pulled: &mut Vec<PulledValue>) -> Result<()> {

@@ -5,6 +5,7 @@ mod home;
 mod local;
 mod merge_rows;
 mod norms;
+mod observed;
 mod policy;
 mod pull_rows;
 mod push;
@@ -35,6 +36,7 @@ pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
 pub use norms::{BlockSums, CompleteSums, check_clip, check_clipped_dtype};
+pub use observed::{OnStart, StartedPush};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
 pub use push::check_compressed;
 pub(crate) use snapshot::{HeldSnapshot, SavedPolicy, SavedSettings};

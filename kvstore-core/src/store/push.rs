@@ -11,7 +11,8 @@
 use std::sync::{Arc, MutexGuard};
 
 use super::home::Home;
-use super::norms::{CompleteSums, NormSums};
+use super::norms::NormSums;
+use super::observed::Hooks;
 use super::policy::{ActiveOptimizer, RowUse, RunId};
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
@@ -440,9 +441,10 @@ impl<'a> Push<'a> {
     pub(crate) fn assign(
         mut self,
         compression: Option<&Compression>,
+        hooks: &mut Hooks<'_>,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        self.lock()?;
+        self.lock(hooks)?;
         if compression.is_some() {
             for key in &mut self.keys {
                 key.value = Some(key.entry.lock_value()?);
@@ -476,17 +478,17 @@ impl<'a> Push<'a> {
     }
 
     /// Runs the optimizer step of each key. The sum of the key's values is the gradient. If the
-    /// stored values are parts, `complete` completes their norms.
+    /// stored values are parts, `hooks` complete their norms.
     pub(crate) fn step(
         mut self,
         running: &ActiveOptimizer,
         compression: Option<&Compression>,
-        complete: Option<&mut CompleteSums<'_>>,
+        mut hooks: Hooks<'_>,
         scratch: &mut Scratch,
     ) -> Result<()> {
         // Before `lock`, because sorting row indices is slow and readers need not wait for it.
         let num_plans = self.plan_steps(running, compression.is_some())?;
-        self.lock()?;
+        self.lock(&mut hooks)?;
         let mut spans = scratch.take_spans(self.num_values)?;
         let mut norms = NormSums::default();
         for (index, key) in self.keys.iter_mut().enumerate() {
@@ -503,7 +505,8 @@ impl<'a> Push<'a> {
             spans.extend(sums.iter().map(Tensor::span));
         }
         let num_addends = |key: &KeyPush<'_>| if compressed.is_some() { 1 } else { key.len() };
-        let measured = norms.measure(self.backends, &mut self.keys, &spans, num_addends, complete);
+        let measured =
+            norms.measure(self.backends, &mut self.keys, &spans, num_addends, hooks.complete);
         measured.map_err(|error| error_after_change(error, compressed.is_some()))?;
         let mut rest = spans.as_slice();
         for key in &mut self.keys {
@@ -546,11 +549,11 @@ impl<'a> Push<'a> {
 
     /// Locks all keys. Their values are locked later, so that readers do not wait until other
     /// updates of these keys end.
-    fn lock(&mut self) -> Result<()> {
+    fn lock(&mut self, hooks: &mut Hooks<'_>) -> Result<()> {
         for key in &mut self.keys {
             key.progress = Some(key.entry.lock()?);
         }
-        Ok(())
+        hooks.start(&self.keys, false)
     }
 
     /// Commits the changes after the kernels have run, and releases the locks.

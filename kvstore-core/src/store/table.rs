@@ -347,6 +347,12 @@ impl Entry {
         &self.spec
     }
 
+    /// Returns the number of pushes that have changed the key. It stays while the caller holds the
+    /// key's lock.
+    pub(crate) fn num_pushes(&self) -> u64 {
+        self.num_pushes.load(Ordering::Relaxed)
+    }
+
     /// Locks the key for an update. Only the holder of the lock may update the key.
     ///
     /// # Errors
