@@ -1,5 +1,5 @@
-//! The checks of the fuzz target `protocol`, which feeds arbitrary bytes to the methods `Join` and
-//! `Call` of a server, and the streams with which it starts.
+//! The checks of the fuzz targets `journal` and `protocol`, and the bytes with which they start.
+//! The latter feeds arbitrary bytes to the methods `Join` and `Call` of a server.
 
 #![allow(missing_docs, reason = "only for the fuzz target")]
 #![allow(
@@ -8,6 +8,8 @@
     clippy::expect_used,
     reason = "a check fails by panicking"
 )]
+
+mod journals;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -40,6 +42,8 @@ use crate::server::group::Group;
 use crate::server::holder::Holder;
 use crate::server::service::{Methods, Service};
 use crate::wire::{CALL, Incoming, Outgoing, compression_of, spec_of};
+
+pub use self::journals::{journal, journals};
 
 /// The member that makes the calls, its incarnation and the number of its process.
 const NAME: &str = "a";

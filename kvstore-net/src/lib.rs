@@ -89,9 +89,11 @@ mod faults;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http2;
+mod journal;
 mod proto;
 #[cfg(test)]
 mod quiet;
+mod replay;
 pub mod rules;
 mod runtime;
 mod same_machine;
@@ -106,7 +108,9 @@ mod versions;
 mod wire;
 
 pub use certificates::Certificates;
-pub use client::{LatePush, NetStore, NetStoreOptions, ServerStatus};
+pub use client::{JournalStatus, LatePush, NetStore, NetStoreOptions, ServerStatus};
+pub use journal::{IncompleteRecord, JournalMode};
 pub use kvstore_core::GroupMember;
+pub use replay::{Difference, ReplayOptions, ReplayReport, ReplayedKey, replay};
 pub use server::{CommandHandler, Server, ServerOptions};
 pub use trace::TraceContext;

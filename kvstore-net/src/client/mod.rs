@@ -19,5 +19,5 @@ pub(crate) mod streams;
 
 pub use options::NetStoreOptions;
 pub use rounds::LatePush;
-pub use status::ServerStatus;
+pub use status::{JournalStatus, ServerStatus};
 pub use store::NetStore;

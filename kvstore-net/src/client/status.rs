@@ -32,6 +32,21 @@ pub struct ServerStatus {
     pub num_pushes: u64,
     /// The time since the server started.
     pub uptime: Duration,
+    /// The journal of the server, if it has one.
+    pub journal: Option<JournalStatus>,
+}
+
+/// The state of the journal of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalStatus {
+    /// `order` or `full`.
+    pub mode: String,
+    /// The number of records of this run of the server.
+    pub num_records: u64,
+    /// The bytes of the file.
+    pub num_bytes: u64,
+    /// Why the journal has stopped, or why calls fail if it is required.
+    pub error: Option<String>,
 }
 
 impl ServerStatus {
@@ -74,6 +89,12 @@ impl ServerStatus {
             num_bytes: status.num_bytes,
             num_pushes: status.num_pushes,
             uptime: Duration::from_millis(status.uptime_ms),
+            journal: status.journal.map(|journal| JournalStatus {
+                mode: journal.mode,
+                num_records: journal.num_records,
+                num_bytes: journal.num_bytes,
+                error: journal.error,
+            }),
         })
     }
 }

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: ba0734a9
+// CRC-32 of the source: 554d4d03
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -84,6 +84,23 @@ pub struct Status {
     pub server_run: u64,
     #[prost(string, tag = "8")]
     pub store: ::prost::alloc::string::String,
+    /// Absent if the server has no journal.
+    #[prost(message, optional, tag = "9")]
+    pub journal: ::core::option::Option<JournalStatus>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JournalStatus {
+    /// "order" or "full".
+    #[prost(string, tag = "1")]
+    pub mode: ::prost::alloc::string::String,
+    /// The records of this run of the server, and the bytes of the file.
+    #[prost(uint64, tag = "2")]
+    pub num_records: u64,
+    #[prost(uint64, tag = "3")]
+    pub num_bytes: u64,
+    /// Why the journal has stopped, or why calls fail if it is required.
+    #[prost(string, optional, tag = "4")]
+    pub error: ::core::option::Option<::prost::alloc::string::String>,
 }
 /// An error of the store. Errors of the connection are gRPC statuses.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -23,6 +23,7 @@ use super::verbs::{self, Answer, FollowingPull, Payload, VerbKind};
 use crate::accounts::{Charge, STREAM};
 #[cfg(test)]
 use crate::faults::Fault;
+use crate::journal::JournalState;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::Role;
@@ -256,6 +257,7 @@ impl Service {
         let versions = self.group.versions(&keys);
         let is_short = self.holder.is_short(&verb, &payload);
         let make = || self.holder.make(caller.incarnation, verb, payload);
+        let make = || self.holder.contents().called_by(caller, make);
         // Permits of its own, because pushes may wait for pulls of their updaters.
         let mut answer = self.run(is_short, &self.reads, make).await?;
         for (value, version) in answer.reply.values.iter_mut().zip(versions) {
@@ -313,11 +315,13 @@ impl Service {
                 let is_removal = matches!(verb, Verb::Remove(_));
                 let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
                 let is_short = self.holder.is_short(&verb, &payload);
-                let store = self.holder.contents().store();
+                let contents = self.holder.contents();
                 let make = || {
-                    if following.map_or(Ok(true), |following| following.is_as_expected(store))? {
+                    let is_expected =
+                        |following: &FollowingPull| following.is_as_expected(contents.store());
+                    if following.map_or(Ok(true), is_expected)? {
                         let make = || self.holder.make(caller.incarnation, verb, payload);
-                        with_staleness(staleness, make)
+                        with_staleness(staleness, || contents.called_by(caller, make))
                     } else {
                         Ok(Answer::out_of_date())
                     }
@@ -426,6 +430,10 @@ impl Service {
             uptime_ms: u64::try_from(self.group.now().as_millis()).unwrap_or(u64::MAX),
             server_run: self.run,
             store: self.holder.contents().store().name().to_owned(),
+            journal: self.holder.contents().journal().map(|journal| {
+                let JournalState { mode, num_records, num_bytes, error } = journal.state();
+                proto::JournalStatus { mode: mode.to_owned(), num_records, num_bytes, error }
+            }),
         };
         let reply = proto::Reply { status: Some(found), ..Default::default() };
         Ok(Answer { reply, ..Default::default() })

@@ -10,9 +10,12 @@ use kvstore_core::{
     Backends, Compression, Error, Key, KvStore, LocalStore, Result, Snapshot, Value, check_clip,
 };
 
+use super::recorded::record_data;
 use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
 use crate::faults::Fault;
+use crate::journal::Journal;
+use crate::journal::heads::Reason;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -25,10 +28,11 @@ const MOST_AXES: usize = 64;
 /// The store of a server, and the compression of its members.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    store: Arc<LocalStore>,
-    backends: Backends,
+    pub(super) store: Arc<LocalStore>,
+    pub(super) backends: Backends,
     most_keys: usize,
     compression: Mutex<Option<Compression>>,
+    pub(super) journal: Option<Journal>,
     /// The last answers to pulls, for [`Fault::OldValue`].
     #[cfg(test)]
     pulled: Mutex<HashMap<proto::Pull, Answer>>,
@@ -41,9 +45,19 @@ impl Contents {
             backends,
             most_keys,
             compression: Mutex::default(),
+            journal: None,
             #[cfg(test)]
             pulled: Mutex::default(),
         }
+    }
+
+    /// Returns contents whose changes are recorded in a journal.
+    pub(crate) fn with_journal(self, journal: Option<Journal>) -> Self {
+        Self { journal, ..self }
+    }
+
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     pub(crate) fn store(&self) -> &LocalStore {
@@ -101,8 +115,17 @@ impl Contents {
                 Ok(Answer::of(proto::Reply { settings: Some(settings), ..Default::default() }))
             }
             (Verb::ChangeSettings(proto::ChangeSettings { change: Some(change) }), _) => {
-                self.change(change)
+                let verb =
+                    || Verb::ChangeSettings(proto::ChangeSettings { change: Some(change.clone()) });
+                self.recorded("a change of settings", verb, || self.change(change.clone()))
             }
+            (
+                verb @ (Verb::Init(_)
+                | Verb::Remove(_)
+                | Verb::SetHyperParameters(_)
+                | Verb::SetStates(_)),
+                payload,
+            ) => self.make_recorded(verb, payload),
             #[cfg(test)]
             (Verb::Pull(pull), payload) if Fault::OldValue.is_planted() => {
                 let answer =
@@ -119,19 +142,41 @@ impl Contents {
         }
     }
 
-    fn push(&self, push: proto::Push, mut values: Vec<Value>) -> Result<Answer> {
+    fn push(&self, push: proto::Push, values: Vec<Value>) -> Result<Answer> {
+        // Before the compression is read, because its change would have an earlier record.
+        let mut record = self.journal.as_ref().and_then(Journal::push);
         let found = push.compression.as_ref().map_or(Ok(None), to_compression)?;
         if found != *self.compression() {
             return Ok(Answer::out_of_date());
         }
-        if let Some(compression) = found {
-            for (message, value) in push.values.iter().zip(&mut values) {
-                let codes = value.to_dense()?;
-                let spec = parse_spec(message.spec.as_ref())?;
-                *value = compression.decode(&self.backends, &codes, spec)?.into();
-            }
+        if let Some(record) = &mut record {
+            record_data(record, &push, &values)?;
         }
-        verbs::make(&*self.store, &self.backends, Verb::Push(push), Payload::Values(values))
+        let values = self.decoded(found, &push, values)?;
+        let Some(mut record) = record else {
+            let (verb, payload) = (Verb::Push(push), Payload::Values(values));
+            return verbs::make(&*self.store, &self.backends, verb, payload);
+        };
+        let keys = verbs::keys_in(&push.values)?;
+        self.store.push_observed(&keys, &values, &mut |started| record.start(started))?;
+        record.finish();
+        Ok(Answer::default())
+    }
+
+    /// Returns the values of a push whose codes have this compression.
+    pub(crate) fn decoded(
+        &self,
+        compression: Option<Compression>,
+        push: &proto::Push,
+        mut values: Vec<Value>,
+    ) -> Result<Vec<Value>> {
+        let Some(compression) = compression else { return Ok(values) };
+        for (message, value) in push.values.iter().zip(&mut values) {
+            let codes = value.to_dense()?;
+            let spec = parse_spec(message.spec.as_ref())?;
+            *value = compression.decode(&self.backends, &codes, spec)?.into();
+        }
+        Ok(values)
     }
 
     fn change(&self, change: Change) -> Result<Answer> {
@@ -151,8 +196,13 @@ impl Contents {
         verbs::make(&*self.store, &self.backends, verb, Payload::Values(Vec::new()))
     }
 
-    /// Returns the snapshot of the store with the compression of the members.
+    /// Returns the snapshot of the store with the compression of the members. A journal records its
+    /// place in the order of calls.
     pub(crate) fn snapshot(&self) -> Result<Snapshot> {
+        self.marked(Reason::Snapshot, "")
+    }
+
+    pub(super) fn unmarked_snapshot(&self) -> Result<Snapshot> {
         let compression = *self.compression();
         let snapshot = self.store.snapshot()?;
         snapshot.with_residuals(snapshot.store_name(), compression, &HashMap::new())
@@ -161,8 +211,22 @@ impl Contents {
     /// Replaces the contents. The residuals of a snapshot belong to the member that has taken it.
     pub(crate) fn rollback(&self, snapshot: &Snapshot) -> Result<()> {
         let plain = snapshot.with_residuals(snapshot.store_name(), None, &HashMap::new())?;
-        self.store.rollback(&plain)?;
-        *self.compression() = snapshot.compression();
-        Ok(())
+        self.recorded_rollback(
+            || Ok(snapshot.clone()),
+            || {
+                self.store.rollback(&plain)?;
+                *self.compression() = snapshot.compression();
+                Ok(())
+            },
+        )
+    }
+
+    /// Replaces the contents without the compression.
+    pub(crate) fn roll_back_values(&self, snapshot: &Snapshot) -> Result<()> {
+        let with_compression = || {
+            let compression = *self.compression();
+            snapshot.with_residuals(snapshot.store_name(), compression, &HashMap::new())
+        };
+        self.recorded_rollback(with_compression, || self.store.rollback(snapshot))
     }
 }

@@ -19,6 +19,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use super::group::RoundCounts;
+use crate::journal::JournalState;
 
 /// The verb of a call, and how it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -70,7 +71,33 @@ struct Contents {
     connections: Count,
     peers: Count,
     snapshots: Count,
+    journal: JournalMetrics,
     uptime: Gauge<f64, AtomicU64>,
+}
+
+/// The state of the journal; zeros without one.
+#[derive(Default)]
+struct JournalMetrics {
+    records: Count,
+    size: Count,
+    failed: Count,
+}
+
+impl JournalMetrics {
+    fn register(&self, registry: &mut Registry) {
+        let help = "Records that this run of the server has written to its journal";
+        registry.register("journal_records", help, self.records.clone());
+        let help = "Size of the journal";
+        registry.register_with_unit("journal", help, Unit::Bytes, self.size.clone());
+        let help = "1 if the journal has stopped after an error, or if calls fail because of it";
+        registry.register("journal_failed", help, self.failed.clone());
+    }
+
+    fn set(&self, state: &JournalState) {
+        self.records.set(state.num_records);
+        self.size.set(state.num_bytes);
+        self.failed.set(u64::from(state.error.is_some()));
+    }
 }
 
 impl fmt::Debug for Metrics {
@@ -97,6 +124,7 @@ pub(crate) struct Sample {
     pub(crate) connections: u64,
     pub(crate) peers: u64,
     pub(crate) snapshots: u64,
+    pub(crate) journal: JournalState,
     pub(crate) uptime: Duration,
 }
 
@@ -181,6 +209,8 @@ impl Metrics {
             Unit::Seconds,
             Gauge::<f64, AtomicU64>::default()
         );
+        let journal = JournalMetrics::default();
+        journal.register(&mut registry);
         Self(Arc::new(Contents {
             registry,
             calls,
@@ -202,6 +232,7 @@ impl Metrics {
             connections,
             peers,
             snapshots,
+            journal,
             uptime,
         }))
     }
@@ -258,6 +289,7 @@ impl Metrics {
         contents.connections.set(sample.connections);
         contents.peers.set(sample.peers);
         contents.snapshots.set(sample.snapshots);
+        contents.journal.set(&sample.journal);
         contents.uptime.set(sample.uptime.as_secs_f64());
         let mut text = String::new();
         encode(&mut text, &contents.registry)
@@ -319,7 +351,9 @@ mod tests {
         first.ended("ok");
         drop(first);
         metrics.receive(10);
-        let sample = Sample { workers: 3, limit_bytes: Some(7), ..Sample::default() };
+        let journal =
+            JournalState { num_records: 5, num_bytes: 6, error: Some("full".to_owned()), mode: "" };
+        let sample = Sample { workers: 3, limit_bytes: Some(7), journal, ..Sample::default() };
         let text = metrics.text(&sample).unwrap();
         for line in [
             "kvstore_calls_running 0",
@@ -329,6 +363,9 @@ mod tests {
             "kvstore_received_bytes_total 10",
             "kvstore_members{role=\"worker\"} 3",
             "kvstore_memory_bytes{kind=\"limit\"} 7",
+            "kvstore_journal_records 5",
+            "kvstore_journal_bytes 6",
+            "kvstore_journal_failed 1",
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");

@@ -16,6 +16,7 @@ mod member_stream;
 pub(crate) mod metrics;
 mod options;
 mod pausing;
+mod recorded;
 mod records;
 mod replies;
 mod report;
@@ -24,7 +25,7 @@ pub(crate) mod service;
 pub(crate) mod serving;
 mod snapshots;
 mod standard;
-mod verbs;
+pub(crate) mod verbs;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,6 +49,7 @@ use self::serving::{Acceptor, CLOSE, serve};
 use self::standard::Health;
 use crate::accounts::Accounts;
 use crate::certificates::{Certificates, Security};
+use crate::journal::Journal;
 use crate::runtime;
 use crate::wire::members_of;
 
@@ -139,9 +141,11 @@ impl Server {
         // The number of the run is also the floor of incarnations, which a restart must not use
         // again.
         let run = run_number();
+        let journal = journal(options, run)?;
         local_stores::add(run, &store);
         let group = Arc::new(Group::new(options.lease, run));
-        let contents = Contents::new(Arc::clone(&store), backends.clone(), options.limits.keys);
+        let contents = Contents::new(Arc::clone(&store), backends.clone(), options.limits.keys)
+            .with_journal(journal);
         let checkpoints = Checkpoints::new(options.checkpoints.clone());
         let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), run));
         let (end, ending) = watch::channel(false);
@@ -253,6 +257,9 @@ impl Server {
         if let Err(error) = ended {
             tracing::error!(error = error.chain(), "the server could not end in order");
         }
+        if self.group.num_running() == 0 {
+            self.holder.contents().end_journal();
+        }
     }
 }
 
@@ -260,6 +267,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shut_down();
     }
+}
+
+/// Opens the journal of a run of a server, if it has one.
+fn journal(options: &ServerOptions, run: u64) -> Result<Option<Journal>> {
+    let journal = options.journal_options();
+    journal.map(|journal| Journal::open(&journal, run, &options.store)).transpose()
 }
 
 /// Returns a number that is larger than that of any earlier run on this machine: the time in

@@ -8,6 +8,7 @@ use kvstore_core::{Error, Result};
 
 use crate::accounts::Limits;
 use crate::certificates::{Certificates, Security};
+use crate::journal::{JournalMode, JournalOptions};
 
 /// How long a lease lasts by default.
 const LEASE: Duration = Duration::from_secs(10);
@@ -23,6 +24,8 @@ pub struct ServerOptions {
     pub(super) store: String,
     pub(super) lease: Duration,
     pub(super) checkpoints: Option<PathBuf>,
+    pub(super) journal: Option<JournalOptions>,
+    is_journal_required: bool,
     pub(super) security: Security,
     pub(super) limits: Limits,
     pub(super) metrics: Option<String>,
@@ -38,6 +41,8 @@ impl ServerOptions {
             store: "local".to_owned(),
             lease: LEASE,
             checkpoints: None,
+            journal: None,
+            is_journal_required: false,
             security: Security::default(),
             limits: Limits::default(),
             metrics: None,
@@ -59,6 +64,33 @@ impl ServerOptions {
     pub fn checkpoints(mut self, folder: impl Into<PathBuf>) -> Self {
         self.checkpoints = Some(folder.into());
         self
+    }
+
+    /// Sets the file in which the server keeps all calls that change its values, in the order in
+    /// which they take effect. If the file exists, the records are appended. [`replay`] reads it.
+    ///
+    /// If the file cannot be written, for example because the disk is full, the journal stops and
+    /// the server continues: see [`ServerOptions::journal_required`].
+    ///
+    /// [`replay`]: crate::replay
+    #[must_use]
+    pub fn journal(mut self, file: impl Into<PathBuf>, mode: JournalMode) -> Self {
+        self.journal = Some(JournalOptions { path: file.into(), mode, is_required: false });
+        self
+    }
+
+    /// Makes each call that changes values fail if the journal cannot be written. Such a call
+    /// changes nothing. Needs a file for the journal.
+    #[must_use]
+    pub fn journal_required(mut self) -> Self {
+        self.is_journal_required = true;
+        self
+    }
+
+    /// Returns the settings of the journal.
+    pub(super) fn journal_options(&self) -> Option<JournalOptions> {
+        let is_required = self.is_journal_required;
+        self.journal.clone().map(|journal| JournalOptions { is_required, ..journal })
     }
 
     /// Sets the certificate of this server, which makes connections encrypted and gives members
@@ -134,6 +166,10 @@ impl ServerOptions {
                 LONGEST_LEASE.as_secs(),
                 self.lease.as_secs_f64()
             )));
+        }
+        if self.is_journal_required && self.journal.is_none() {
+            let text = "journal_required: expected also `journal`, the file of the journal";
+            return Err(Error::invalid(text));
         }
         if self.has_status_page && self.metrics.is_none() {
             let text = "status_page: expected also `metrics`, the address of the page";

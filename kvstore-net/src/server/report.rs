@@ -10,6 +10,7 @@ use super::group::Group;
 use super::holder::Holder;
 use super::metrics::{Metrics, Sample};
 use crate::accounts::Accounts;
+use crate::journal::{Journal, JournalState};
 use crate::proto;
 
 /// The most keys in the status, which a person reads. Those with the most bytes come first.
@@ -50,8 +51,18 @@ struct Status<'a> {
     connections: u64,
     peers: u64,
     snapshots: u64,
+    /// Absent if the server has no journal.
+    journal: Option<JournalStatus>,
     members: Vec<MemberStatus>,
     keys: Vec<KeyStatus>,
+}
+
+#[derive(Debug, Serialize)]
+struct JournalStatus {
+    mode: &'static str,
+    records: u64,
+    bytes: u64,
+    error: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,6 +86,10 @@ impl Reports {
     /// Returns whether the server accepts calls.
     pub(super) fn is_serving(&self) -> bool {
         !*self.end.borrow() && !self.group.is_draining()
+    }
+
+    fn journal(&self) -> Option<JournalState> {
+        self.holder.contents().journal().map(Journal::state)
     }
 
     fn sample(&self, members: &[proto::Member], dead: usize, keys: &[KeyStats]) -> Sample {
@@ -101,6 +116,7 @@ impl Reports {
             connections: connections as u64,
             peers: peers as u64,
             snapshots: self.holder.num_snapshots() as u64,
+            journal: self.journal().unwrap_or_default(),
             uptime: self.group.now(),
         }
     }
@@ -156,6 +172,12 @@ impl Reports {
             connections: sample.connections,
             peers: sample.peers,
             snapshots: sample.snapshots,
+            journal: self.journal().map(|state| JournalStatus {
+                mode: state.mode,
+                records: state.num_records,
+                bytes: state.num_bytes,
+                error: state.error,
+            }),
             members: members.members.into_iter().map(member).collect(),
             keys: keys.iter().take(MOST_KEYS).map(key).collect(),
         };

@@ -42,7 +42,7 @@ impl Answer {
 }
 
 /// The data of a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Payload {
     Values(Vec<Value>),
     /// The bytes of a file, or row indices.
@@ -279,7 +279,7 @@ pub(crate) fn wrong_payload() -> Error {
     Error::Internal("a request with the wrong data".to_owned())
 }
 
-fn keys_in(values: &[proto::Value]) -> Result<Vec<Key>> {
+pub(crate) fn keys_in(values: &[proto::Value]) -> Result<Vec<Key>> {
     values.iter().map(|value| Key::new(&value.key)).collect()
 }
 

@@ -22,6 +22,7 @@ use super::snapshots::{KeptSnapshot, Released, Snapshots};
 use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
 use crate::faults::Fault;
+use crate::journal::heads::Reason;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -307,8 +308,9 @@ impl Holder {
         self.remove_unfinished(|_, _| false)?;
         let optimizer = Optimizer::from_json(json)?;
         check_undivided(&optimizer, self.records().divided())?;
-        self.contents.store().set_optimizer(optimizer)?;
-        Ok(Answer::default())
+        let change = Some(Change::Optimizer(json.to_owned()));
+        let verb = Verb::ChangeSettings(proto::ChangeSettings { change });
+        self.contents.make(verb, Payload::Values(Vec::new()))
     }
 
     /// Removes keys that dead members left unfinished. Returns the requested keys that are not here
@@ -355,7 +357,7 @@ impl Holder {
         if keys.only_present {
             self.restore(&mut removed)?;
         }
-        self.contents.store().remove(&removed)?;
+        self.contents.remove(&removed)?;
         let mut records = self.records();
         for key in &removed {
             records.remove(key);
@@ -394,7 +396,7 @@ impl Holder {
             let next = ordered.iter().position(|other| replaced.was_before(&key, other));
             ordered.insert(next.unwrap_or(ordered.len()), key);
         }
-        store.rollback(&snapshot.only(&ordered)?)
+        self.contents.roll_back_values(&snapshot.only(&ordered)?)
     }
 
     /// Forgets what dead members have replaced, whose `init` cannot fail any more.
@@ -431,7 +433,10 @@ impl Holder {
         }
         let (snapshot, values) = {
             let _kept = self.keep_keys();
-            (self.contents.snapshot()?, self.records().messages()?)
+            (
+                self.contents.marked(Reason::Checkpoint, &checkpoint.name)?,
+                self.records().messages()?,
+            )
         };
         let keys = snapshot.keys().map(|key| key.as_str().to_owned()).collect();
         // Pushes continue meanwhile.
@@ -551,7 +556,7 @@ impl Holder {
             fallible::gather(left.map(|(key, _)| key.clone()))?
         };
         if !left.is_empty() {
-            self.contents.store().remove(&left)?;
+            self.contents.remove(&left)?;
             let mut records = self.records();
             for key in &left {
                 records.remove(key);

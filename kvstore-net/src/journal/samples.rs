@@ -1,0 +1,88 @@
+//! Journals in memory, for the fuzz target `journal` and for tests.
+
+use prost::Message as _;
+
+use super::format::{CHECKSUM, FRAME, Frame, HEADER, crc, header};
+use super::heads::{Call, Head, KeyStep, Participant, Start};
+use crate::proto;
+use crate::proto::request::Verb;
+
+/// A journal that grows.
+struct Sample {
+    bytes: Vec<u8>,
+    checksum: u64,
+    next: u64,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let (bytes, checksum) = header();
+        Self { bytes: Vec::from(bytes), checksum, next: 1 }
+    }
+
+    fn add(&mut self, kind: u32, head: &[u8], data: &[u8]) {
+        let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let frame = Frame { head: len(head), data: len(data), number: self.next, kind };
+        self.checksum = frame.checksum(self.checksum, crc(&[head, data]));
+        self.next += 1;
+        let checksum = self.checksum.to_le_bytes();
+        self.bytes.extend([&frame.to_bytes()[..], head, data, &checksum].into_iter().flatten());
+    }
+
+    fn with<H: Head>(mut self, head: &H, data: &[u8]) -> Self {
+        self.add(H::KIND as u32, &head.encode_to_vec(), data);
+        self
+    }
+
+    fn with_call(self, verb: Verb, steps: &[(&str, u64)], data: &[u8]) -> Self {
+        let participants = Vec::from([Participant { name: "a".to_owned(), ..<_>::default() }]);
+        let step = |(key, version): &(&str, u64)| KeyStep {
+            key: (*key).to_owned(),
+            version: *version,
+            before: None,
+        };
+        let request = Some(proto::Request { verb: Some(verb), ..proto::Request::default() });
+        let steps = steps.iter().map(step).collect();
+        self.with(&Call { request, participants, steps, ..Call::default() }, data)
+    }
+}
+
+/// Returns valid journals: without calls, without values and with values.
+pub(crate) fn samples() -> [Vec<u8>; 3] {
+    let start = |has_values| {
+        let store = "local".to_owned();
+        Sample::new().with(&Start { store, has_values, ..Start::default() }, &[])
+    };
+    let value = || {
+        let spec = Some(proto::Spec { dtype: "float32".to_owned(), shape: Vec::from([2]) });
+        Vec::from([proto::Value { key: "w".to_owned(), spec, ..proto::Value::default() }])
+    };
+    let init = proto::Init { values: value(), ..proto::Init::default() };
+    let push = || Verb::Push(proto::Push { values: value(), ..proto::Push::default() });
+    let with_values = start(true)
+        .with_call(Verb::Init(init), &[], &[1; 8])
+        .with_call(push(), &[("w", 1)], &[2; 8])
+        .with_call(push(), &[("w", 2)], &[3; 8]);
+    let without = Verb::Push(proto::Push::default());
+    let without_values = start(false).with_call(without, &[("w", 1)], &[]);
+    [start(true), without_values, with_values].map(|sample| sample.bytes)
+}
+
+/// Returns these bytes as records with the right numbers and checksums, so that changed bytes reach
+/// the code behind these checks.
+pub(crate) fn repaired(bytes: &[u8]) -> Vec<u8> {
+    let mut sample = Sample::new();
+    let mut rest = bytes.get(HEADER..).unwrap_or_default();
+    while let Some((frame, contents)) = rest.split_first_chunk::<FRAME>() {
+        let number = |at: usize| {
+            let field = frame.get(at..at + 4).and_then(|field| field.try_into().ok());
+            u32::from_le_bytes(field.unwrap_or_default())
+        };
+        let len = |at: usize| usize::try_from(number(at)).unwrap_or(usize::MAX);
+        let (head, contents) = contents.split_at(len(0).min(contents.len()));
+        let (data, contents) = contents.split_at(len(4).min(contents.len()));
+        sample.add(number(16), head, data);
+        rest = contents.get(CHECKSUM..).unwrap_or_default();
+    }
+    sample.bytes
+}
