@@ -1,8 +1,9 @@
-//! The command `kvstore`: `serve` starts a server, `status` shows the state of one, `certs` makes
-//! certificates.
+//! The command `kvstore`: `serve` starts a server, `status` shows the state of one, `replay` makes
+//! the calls of a journal again, `certs` makes certificates.
 
 mod certs;
 mod log;
+mod replay;
 mod serve;
 mod settings;
 mod status;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let done = match arguments.subcommand() {
         Some(("serve", arguments)) => serve::run(arguments),
         Some(("status", arguments)) => status::run(arguments),
+        Some(("replay", arguments)) => replay::run(arguments),
         Some(("certs", arguments)) => certs::run(arguments),
         _ => Err(Error::invalid("no command")),
     };
@@ -46,6 +48,18 @@ fn command() -> Command {
         .arg(text("address", "The address to listen on [default: 127.0.0.1:9191]"))
         .arg(text("store", "The store that holds the values: local (the default) or device"))
         .arg(text("checkpoints", "The folder for checkpoints on the server; without one, none"))
+        .arg(text("journal", "The file for all calls that change values; without one, none"))
+        .arg(text(
+            "journal_mode",
+            "What the journal keeps: full (the default) for `kvstore replay`, or order, without \
+             values",
+        ))
+        .arg(
+            Arg::new("journal_required")
+                .long("journal-required")
+                .action(ArgAction::SetTrue)
+                .help("Fails calls, instead of stopping the journal, if it cannot be written"),
+        )
         .arg(text("lease", "How many seconds a silent member stays live [default: 10]"))
         .args(protection("Listens on addresses that other machines reach, without certificates"))
         .arg(text("peer_connections", "The most connections from one machine [default: 256]"))
@@ -69,6 +83,16 @@ fn command() -> Command {
         .arg(text("server", "The address of the server").default_value(DEFAULT_ADDRESS))
         .arg(text("timeout", "How many seconds to wait").default_value("5"))
         .args(protection("Connects to other machines without certificates"));
+    let replay = Command::new("replay")
+        .about("Makes the calls of a journal again and compares the values")
+        .after_help(
+            "Exits with 1 if a value differs or the journal is damaged. A journal without values \
+             (--journal-mode order) is not replayed: its members and keys are shown.",
+        )
+        .arg(Arg::new("file").required(true).value_name("FILE").help("The journal of a server"))
+        .arg(text("from", "The checkpoint to begin with, a file or a folder [default: the start]"))
+        .arg(text("to", "The checkpoint to end with and to compare [default: the end]"))
+        .arg(text("write", "Where to write a checkpoint of the values at the end"));
     let certs = Command::new("certs")
         .about("Makes certificates for servers and members, signed by a private authority")
         .after_help(
@@ -86,7 +110,7 @@ fn command() -> Command {
         .about("Servers of tensor key-value stores")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([serve, status, certs])
+        .subcommands([serve, status, replay, certs])
 }
 
 fn text(name: &'static str, help: &'static str) -> Arg {

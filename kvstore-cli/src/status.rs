@@ -19,6 +19,12 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
     println!("bytes     {}", status.num_bytes);
     println!("pushes    {}", status.num_pushes);
     println!("dead      {}", status.num_dead);
+    if let Some(journal) = &status.journal {
+        println!("journal   {}, {} bytes", journal.mode, journal.num_bytes);
+        if let Some(error) = &journal.error {
+            println!("  error   {error}");
+        }
+    }
     println!("members   {}", status.members.len());
     for member in &status.members {
         let role = if member.is_reader { "reader" } else { "worker" };

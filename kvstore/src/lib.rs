@@ -65,8 +65,9 @@ pub use kvstore_dist::{Group, LocalCollective, transport};
 
 #[cfg(feature = "net")]
 pub use kvstore_net::{
-    Certificates, CommandHandler, LatePush, NetStore, NetStoreOptions, Server, ServerOptions,
-    ServerStatus, TraceContext,
+    Certificates, CommandHandler, Difference, IncompleteRecord, JournalMode, JournalStatus,
+    LatePush, NetStore, NetStoreOptions, ReplayOptions, ReplayReport, ReplayedKey, Server,
+    ServerOptions, ServerStatus, TraceContext, replay,
 };
 
 #[doc(hidden)]

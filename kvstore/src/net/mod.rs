@@ -116,6 +116,9 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 /// | `address` | `127.0.0.1:9191` | where it listens; port 0 selects a free one |
 /// | `store` | `local` | the store that holds the values, `local` or `device` |
 /// | `checkpoints` | none | the folder for [`Store::checkpoint_on_servers`] |
+/// | `journal` | none | the file for the calls that change values |
+/// | `journal_mode` | `full` | `full` can be replayed, `order` has only members and keys |
+/// | `journal_required` | `false` | fails calls if the journal cannot be written |
 /// | `lease` | 10 | how many seconds a silent member stays live |
 /// | `peer_connections` | 256 | the most connections from one machine |
 /// | `peer_bytes` | half of the memory limit, at least 64 MiB | for calls from one machine |

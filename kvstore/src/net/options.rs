@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use kvstore_core::{Error, Result};
-use kvstore_net::{Certificates, LatePush, NetStoreOptions, ServerOptions};
+use kvstore_net::{Certificates, JournalMode, LatePush, NetStoreOptions, ServerOptions};
 use strsim::levenshtein;
 use toml::Table;
 
@@ -33,11 +33,14 @@ const OF_STORE: [&str; 13] = [
 
 /// The names of the options of [`serve`](crate::serve). The commands that start servers have a
 /// setting of the same name for each.
-pub const SERVER_OPTIONS: [&str; 12] = [
+pub const SERVER_OPTIONS: [&str; 15] = [
     "config",
     "address",
     "store",
     "checkpoints",
+    "journal",
+    "journal_mode",
+    "journal_required",
     "lease",
     "certificates",
     "insecure",
@@ -202,13 +205,25 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
     let options: Vec<(&str, &str)> = configured.chain(options.iter().copied()).collect();
     let options = &options;
     let mut server = ServerOptions::new(find(options, "address").unwrap_or(DEFAULT_ADDRESS));
+    let mode = match (find(options, "journal_mode"), find(options, "journal")) {
+        (None, _) => JournalMode::default(),
+        (Some(mode), Some(_)) => JournalMode::from_name(mode)
+            .map_err(|_| wrong("journal_mode", mode, "order or full"))?,
+        (Some(_), None) => {
+            let text = "option `journal_mode`: expected also `journal`, the file of the journal";
+            return Err(Error::invalid(text));
+        }
+    };
     for (name, value) in options {
         server = match *name {
             "status_page" if truth(name, value)? => server.status_page(),
+            "journal_required" if truth(name, value)? => server.journal_required(),
             // Set before or after the others, or switched off.
-            "config" | "address" | "certificates" | "insecure" | "status_page" => server,
+            "config" | "address" | "certificates" | "insecure" | "status_page" | "journal_mode"
+            | "journal_required" => server,
             "store" => server.store(*value),
             "checkpoints" => server.checkpoints(*value),
+            "journal" => server.journal(*value, mode),
             "lease" => server.lease(seconds(name, value)?),
             "peer_connections" => {
                 server.peer_connections(parse::<NonZeroUsize>(name, value, WHOLE)?.get())
@@ -373,6 +388,25 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         assert!(of_server(&[("config", "nowhere.toml")]).is_err());
+    }
+
+    #[test]
+    fn a_journal_needs_a_file() {
+        let text = |options: &[(&str, &str)]| of_server(options).unwrap_err().to_string();
+        assert_eq!(
+            text(&[("journal_mode", "order")]),
+            "option `journal_mode`: expected also `journal`, the file of the journal"
+        );
+        assert_eq!(
+            text(&[("journal", "j"), ("journal_mode", "all")]),
+            "option `journal_mode`: expected order or full, found `all`"
+        );
+        assert!(text(&[("journal", "j"), ("journal_required", "yes")]).contains("found `yes`"));
+        let debug = |options: &[(&str, &str)]| format!("{:?}", of_server(options).unwrap());
+        assert!(debug(&[("journal", "j")]).contains("Full"));
+        let all = [("journal_required", "true"), ("journal_mode", "order"), ("journal", "j")];
+        let all = debug(&all);
+        assert!(all.contains("Order") && all.contains("is_journal_required: true"), "{all}");
     }
 
     #[test]
