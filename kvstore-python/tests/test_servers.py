@@ -107,6 +107,10 @@ def test_other_stores_have_no_options(name):
         ({"store": 1}, TypeError, "store: expected a string, found 1"),
         ({"store": "p3"}, ValueError, "store type `p3` on a server: expected one of local, "),
         ({"checkpoints": b"x"}, TypeError, "checkpoints: expected a path, found b'x'"),
+        ({"journal": 1}, TypeError, "journal: expected a path, found 1"),
+        ({"journal_mode": "full"}, ValueError, "`journal_mode`: expected also `journal`"),
+        ({"journal": "j", "journal_mode": "all"}, ValueError, "order or full, found `all`"),
+        ({"journal_required": True}, ValueError, "journal_required: expected also `journal`"),
         ({"lease": "1"}, TypeError, "lease: expected a number of seconds, found '1'"),
         ({"lease": 0}, ValueError, "option `lease`: expected a number of seconds above 0"),
         ({"config": 1}, TypeError, "config: expected a path, found 1"),
@@ -125,6 +129,19 @@ def test_wrong_options_of_a_server(options, kind, text):
     with pytest.raises(mx.errors.InvalidArgumentError, match=text) as raised:
         KVStoreServer(**{"address": "127.0.0.1:0", **options})
     assert isinstance(raised.value, kind)
+
+
+@pytest.mark.parametrize("mode", [None, "full", "order"])
+def test_a_journal(tmp_path, mode):
+    file = tmp_path / "journal"
+    options = {"journal": file, "journal_mode": mode, "journal_required": True}
+    with KVStoreServer("127.0.0.1:0", **options) as server:
+        kv = mx.kv.create("dist_async", servers=server.address)
+        kv.init("w", mx.nd.zeros(1000))
+        kv.push("w", mx.nd.ones(1000))
+        del kv
+    assert file.read_bytes().startswith(b"KVJOURNL")
+    assert (file.stat().st_size > 8000) == (mode != "order")
 
 
 def test_all_options_of_a_store(server):

@@ -43,6 +43,9 @@ class ServerOptions(TypedDict, total=False):
     config: str | os.PathLike[str] | None
     store: str | None
     checkpoints: str | os.PathLike[str] | None
+    journal: str | os.PathLike[str] | None
+    journal_mode: str | None
+    journal_required: bool | None
     lease: float | None
     certificates: str | os.PathLike[str] | None
     insecure: bool | None
@@ -155,6 +158,9 @@ _OF_SERVER: dict[str, _Converter] = {
     "config": _path,
     "store": text,
     "checkpoints": _path,
+    "journal": _path,
+    "journal_mode": text,
+    "journal_required": _flag,
     "lease": _seconds,
     "certificates": _path,
     "insecure": _flag,

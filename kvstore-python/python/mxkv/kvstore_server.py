@@ -70,6 +70,10 @@ class KVStoreServer:
       ``'device'``.
     - ``checkpoints``: the folder for :meth:`KVStore.checkpoint_on_servers
       <mxkv.kvstore.KVStore.checkpoint_on_servers>`. By default, the server writes no files.
+    - ``journal``: the file for all calls that change values, by default none. The command
+      ``kvstore replay`` reads it. ``journal_mode='order'`` keeps members and keys without values,
+      and ``'full'`` (the default) also the values. If the file cannot be written, the journal
+      stops. With ``journal_required=True``, calls fail instead.
     - ``lease``: the number of seconds that a silent member stays live, 10 by default.
     - ``certificates``: a folder with ``ca.pem``, ``cert.pem`` and ``key.pem``, as ``kvstore certs``
       makes. Connections are then encrypted, and a member needs a certificate with a role:

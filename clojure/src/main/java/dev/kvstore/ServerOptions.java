@@ -57,6 +57,40 @@ public final class ServerOptions {
     }
 
     /**
+     * Sets the file for all calls that change values. The command {@code kvstore replay} reads it.
+     * If the file cannot be written, the journal stops: see {@link #journalRequired}.
+     *
+     * @param file the file; if it exists, the records are appended
+     * @return new options
+     */
+    public ServerOptions journal(Path file) {
+        return with("journal", requireNonNull(file, "file").toString());
+    }
+
+    /**
+     * Sets what the journal keeps.
+     *
+     * @param mode {@code full} (the default) for replays, or {@code order} for members and keys
+     *     without values; needs {@link #journal}
+     * @return new options
+     */
+    public ServerOptions journalMode(String mode) {
+        return with("journal_mode", mode);
+    }
+
+    /**
+     * Sets whether a call that changes values fails if the journal cannot be written. Such a call
+     * changes nothing.
+     *
+     * @param isRequired true for such errors, which need {@link #journal}; by default, the journal
+     *     stops and calls succeed
+     * @return new options
+     */
+    public ServerOptions journalRequired(boolean isRequired) {
+        return with("journal_required", Boolean.toString(isRequired));
+    }
+
+    /**
      * Sets how long a member stays live after its last message.
      *
      * @param lease the time, by default 10 seconds

@@ -93,8 +93,8 @@
 
 (def server-names
   "The names of the options of servers, except the address."
-  [:config :store :checkpoints :lease :certificates :insecure :peer-connections :peer-bytes :keys
-   :metrics :status-page])
+  [:config :store :checkpoints :journal :journal-mode :journal-required :lease :certificates
+   :insecure :peer-connections :peer-bytes :keys :metrics :status-page])
 
 (defn- set-server-option
   "Returns `options` with the option `k` set to `v`, for servers."
@@ -104,6 +104,11 @@
     :store (do (errors/check #(or (string? %) (keyword? %)) v "store" "a string or keyword")
                (.store options (name v)))
     :checkpoints (.checkpoints options (paths/->path v))
+    :journal (.journal options (paths/->path v))
+    :journal-mode (do (errors/check #(or (string? %) (keyword? %)) v "journal-mode"
+                                    "a string or keyword")
+                      (.journalMode options (name v)))
+    :journal-required (.journalRequired options (flag v "journal-required"))
     :lease (.lease options (seconds v "lease"))
     :certificates (.certificates options (paths/->path v))
     :insecure (.insecure options (flag v "insecure"))

@@ -139,6 +139,10 @@
     :store             the type of the store with the values: \"local\" (the default) or \"device\"
     :checkpoints       the folder for `checkpoint-on-servers`; without one, the server writes no
                        files
+    :journal           the file for all calls that change values, which `kvstore replay` reads;
+                       none by default
+    :journal-mode      \"full\" (the default), or \"order\" for members and keys without values
+    :journal-required  whether calls fail if the journal cannot be written; by default, it stops
     :lease             how many seconds a silent member stays live, 10 by default
     :certificates      a folder with ca.pem, cert.pem and key.pem; KVSTORE_CERTIFICATES by default
     :insecure          whether to permit other machines without certificates; false by default, or

@@ -199,6 +199,19 @@
     (is (re-find #"at most 1 keys"
                  (:message (failure (kvstore/init kv "v" (ndarray/zeros [1]))))))))
 
+(deftest a-server-has-a-journal
+  (let [file (File. (temporary-folder) "journal")
+        train (fn [opts]
+                (with-open [server (server (assoc opts :journal file))
+                            kv (connect server)]
+                  (kvstore/init kv "w" (ndarray/zeros [100]))
+                  (kvstore/push kv "w" (ndarray/ones [100]))))]
+    (train {:journal-mode :order :journal-required true})
+    (let [length (.length file)]
+      (is (< 100 length 1000))
+      (train {})
+      (is (< (+ length 800) (.length file))))))
+
 (deftest wrong-options-are-rejected
   (testing "of stores"
     (doseq [[opts start] {{:staleness -1} "Invalid staleness"
@@ -231,11 +244,15 @@
                           {:peer-connections 0} "Invalid peer-connections"
                           {:peer-bytes 0.5} "Invalid peer-bytes"
                           {:keys 0} "Invalid keys"
+                          {:journal 1} "Invalid filename"
+                          {:journal-mode 1} "Invalid journal-mode"
+                          {:journal-required 1} "Invalid journal-required"
                           {:updater :w} "Invalid updater"}]
       (is (= start (:start (failure (server opts))))))
     (is (re-find #"Unknown option `:key`" (:message (failure (server {:key 1})))))
     (is (nil? (kvstore-server/stop (server {:store nil :keys nil :insecure nil}))))
     (is (= :invalid-argument (code (server {:store "remote"}))))
+    (is (= :invalid-argument (code (server {:journal-required true}))))
     (with-open [server (server)]
       (is (= :backend (code (kvstore-server/start
                               {:address (kvstore-server/address server)})))))))
