@@ -1,7 +1,7 @@
 #!/bin/sh
-# fuzz.sh [SECONDS] [TARGET..]   fuzzes the readers of array files and checkpoints and the protocol
-#                                of servers, each target for SECONDS, starting with the recorded
-#                                files and with valid requests. Writes failing inputs to
+# fuzz.sh [SECONDS] [TARGET..]   fuzzes the readers of array files, checkpoints and journals and the
+#                                protocol of servers, each target for SECONDS, starting with the
+#                                recorded files and with valid requests. Writes failing inputs to
 #                                fuzz/artifacts, and ends with an error if there are any.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 seconds=${1:-60}
 [ $# -eq 0 ] || shift
-[ $# -ne 0 ] || set -- load deserialize checkpoint protocol
+[ $# -ne 0 ] || set -- load deserialize checkpoint journal protocol
 
 # The nightly toolchain of scripts/miri.sh, because libFuzzer needs unstable compiler options.
 toolchain=$(sed -n 's/^PINNED=//p' scripts/miri.sh)
