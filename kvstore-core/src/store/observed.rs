@@ -88,8 +88,8 @@ impl LocalStore {
     /// before it changes anything. For two pushes of a key, the order of these calls is the order
     /// of their steps. With an updater, this is not so, because it locks one key after the other.
     ///
-    /// The push may still fail after `start`, for example if there is no memory for a copy of a
-    /// value.
+    /// The push may still fail after `start`, for example with
+    /// [`OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// # Errors
     /// - The errors of [`KvStore::push`](super::KvStore::push).
