@@ -161,7 +161,7 @@ fn deltas_have_the_changes_since_a_snapshot_on_the_servers() {
         let error = store.checkpoint_since(path("0"), &first).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
         first.write(path("1")).unwrap();
-        store.push("small", value(0.5)).unwrap();
+        store.push("small", vec![value(0.5)]).unwrap();
         // Also a base with all values in this process, which has the same file.
         let loaded = first.load().unwrap();
         assert_eq!(loaded.file(), first.file());
@@ -173,7 +173,7 @@ fn deltas_have_the_changes_since_a_snapshot_on_the_servers() {
         }
         let second = store.snapshot().unwrap();
         second.write_since(path("2"), &first).unwrap();
-        store.push("large", large(0.25)).unwrap();
+        store.push("large", vec![large(0.25)]).unwrap();
         store.checkpoint_since(path("3"), &second).unwrap().wait().unwrap();
         let expected = store.snapshot().unwrap().load().unwrap();
         store.remove(["large", "small"]).unwrap();

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::constant;
 use criterion::{Criterion, criterion_group, criterion_main};
-use kvstore::{
-    DType, NetStoreOptions, Optimizer, Server, ServerOptions, Store, backends, connect,
-};
+use kvstore::{DType, NetStoreOptions, Optimizer, Server, ServerOptions, Store, backends, connect};
 
 const NUM_WORKERS: usize = 4;
 

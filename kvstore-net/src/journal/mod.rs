@@ -33,7 +33,7 @@ use self::format::crc;
 use self::heads::{Failed, Head, Mark, Participant, Reason, Start};
 use self::writer::Writer;
 
-pub(crate) use self::caller::with_caller;
+pub(crate) use self::caller::{Callers, with_caller, with_callers};
 pub(crate) use self::digests::{ContentDigests, value_digest};
 pub use self::reader::IncompleteRecord;
 pub(crate) use self::reader::{Position, RawRecord, Reader};

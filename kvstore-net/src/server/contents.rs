@@ -14,8 +14,8 @@ use super::recorded::record_data;
 use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
 use crate::faults::Fault;
-use crate::journal::Journal;
 use crate::journal::heads::Reason;
+use crate::journal::{Journal, PushRecord};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -153,6 +153,24 @@ impl Contents {
             record_data(record, &push, &values)?;
         }
         let values = self.decoded(found, &push, values)?;
+        self.push_recorded(record, push, values)
+    }
+
+    /// Pushes the sums of a round, which are not compressed.
+    pub(super) fn push_sums(&self, push: proto::Push, sums: Vec<Value>) -> Result<()> {
+        let mut record = self.journal.as_ref().and_then(Journal::push);
+        if let Some(record) = &mut record {
+            record_data(record, &push, &sums)?;
+        }
+        self.push_recorded(record, push, sums).map(drop)
+    }
+
+    fn push_recorded(
+        &self,
+        record: Option<PushRecord<'_>>,
+        push: proto::Push,
+        values: Vec<Value>,
+    ) -> Result<Answer> {
         let Some(mut record) = record else {
             let (verb, payload) = (Verb::Push(push), Payload::Values(values));
             return verbs::make(&*self.store, &self.backends, verb, payload);

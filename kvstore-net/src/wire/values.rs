@@ -33,18 +33,18 @@ pub(crate) fn keys_of(keys: &[Key]) -> Vec<String> {
 
 /// Returns the description of a value, and appends its elements.
 pub(crate) fn value_of(key: &Key, value: &Value, elements: &mut Elements) -> Result<proto::Value> {
-    let num_rows = match value {
-        Value::Dense(tensor) => {
-            elements.push(tensor)?;
-            None
-        }
-        Value::Rows(rows) => {
-            elements.push_rows(rows)?;
-            Some(rows.indices().len() as u64)
-        }
-    };
+    match value {
+        Value::Dense(tensor) => elements.push(tensor)?,
+        Value::Rows(rows) => elements.push_rows(rows)?,
+    }
+    Ok(head_of(key, value))
+}
+
+/// Returns the description of a value.
+pub(crate) fn head_of(key: &Key, value: &Value) -> proto::Value {
+    let num_rows = value.rows().map(|rows| rows.indices().len() as u64);
     let (key, spec) = (key.as_str().to_owned(), Some(spec_of(value.spec())));
-    Ok(proto::Value { key, spec, num_rows, ..proto::Value::default() })
+    proto::Value { key, spec, num_rows, ..proto::Value::default() }
 }
 
 /// Divides the row indices of a request among its keys. `num_rows` has the number of each key.

@@ -14,6 +14,7 @@ mod disk;
 #[path = "../network/mod.rs"]
 mod network;
 mod programs;
+mod rounds;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

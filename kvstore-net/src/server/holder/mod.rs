@@ -202,9 +202,9 @@ impl Holder {
     }
 
     /// Pushes the sums of a round.
-    pub(crate) fn push_sums(&self, keys: &[Key], sums: &[Value], priority: i32) -> Result<()> {
+    pub(crate) fn push_sums(&self, push: proto::Push, sums: Vec<Value>) -> Result<()> {
         let _kept = self.keep_keys();
-        self.contents.store().push(keys, sums, priority)
+        self.contents.push_sums(push, sums)
     }
 
     fn take_snapshot(&self, incarnation: u64, taken: &proto::TakeSnapshot) -> Result<Answer> {

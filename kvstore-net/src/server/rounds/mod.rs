@@ -9,7 +9,7 @@ mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvstore_core::{DType, Error, Key, KvStore, Result};
+use kvstore_core::{DType, Error, Key, KvStore, Result, Value, fallible};
 use tokio::time::Instant;
 
 use self::fold::{Failed, fold};
@@ -17,9 +17,11 @@ pub(super) use self::transfer::{Sources, supply};
 use super::group::{Attempt, Caller, Entrant, RoundRule};
 use super::service::Service;
 use super::verbs::Answer;
+use crate::journal::heads::Participant;
+use crate::journal::{Callers, with_callers};
 use crate::proto;
 use crate::rules::Quorum;
-use crate::wire::{parse_spec, to_compression};
+use crate::wire::{head_of, parse_spec, to_compression};
 
 /// The bytes that a member's push to a round counts: the ranges that the server asks for in
 /// advance. Rows and codes may need more, as long as the server adds them up.
@@ -54,7 +56,7 @@ impl Service {
             tokio::spawn(service.run_rounds(keys));
         };
         self.group.take_part(&entrant, deadline, begin).await?;
-        let pushed = kvstore_core::fallible::copied(&keys)?;
+        let pushed = fallible::copied(&keys)?;
         Ok((Answer::default(), pushed))
     }
 
@@ -108,15 +110,40 @@ impl Service {
         if !self.group.begin_commit(keys, number) {
             return;
         }
-        let priority = members.first().map_or(0, |member| member.push.priority);
         let outcome = match sums {
-            Ok(sums) => {
-                let push = || self.holder.push_sums(keys, &sums, priority);
-                self.blocking(&self.permits, push).await
-            }
+            Ok(sums) => self.push_sums(keys, &members, sums).await,
             Err(error) => Err(error),
         };
         self.group.finish_round(keys, &outcome);
+    }
+}
+
+impl Service {
+    /// Makes the push of a round.
+    async fn push_sums(
+        &self,
+        keys: &[Key],
+        members: &[Arc<Entrant>],
+        sums: Vec<Value>,
+    ) -> Result<()> {
+        let priority = members.first().map_or(0, |member| member.push.priority);
+        let heads = keys.iter().zip(&sums).map(|(key, sum)| head_of(key, sum));
+        let values = fallible::collect(heads)?;
+        let push = proto::Push { values, priority, ..proto::Push::default() };
+        let round = keys.first().map(|key| self.group.versions(std::slice::from_ref(key)));
+        let round = round.and_then(|versions| versions.first().map(|version| version + 1));
+        let participants = members.iter().map(|member| Participant {
+            name: member.caller.name.clone(),
+            incarnation: member.caller.incarnation,
+            call: member.caller.sequence,
+            weight: member.push.round.as_ref().and_then(|round| round.weight),
+        });
+        let participants = fallible::collect(participants)?;
+        let push = || {
+            let push = || self.holder.push_sums(push, sums);
+            with_callers(Callers { participants, round }, push)
+        };
+        self.blocking(&self.permits, push).await
     }
 }
 
@@ -147,8 +174,7 @@ fn rule_of(round: &proto::RoundPush) -> Result<RoundRule> {
 /// # Errors
 /// - [`Error::InvalidArgument`] if there are none, or they are not ascending.
 fn keys_of_round(values: &[proto::Value]) -> Result<Vec<Key>> {
-    let keys: Vec<Key> =
-        kvstore_core::fallible::try_collect(values.iter().map(|value| Key::new(&value.key)))?;
+    let keys: Vec<Key> = fallible::try_collect(values.iter().map(|value| Key::new(&value.key)))?;
     if keys.is_empty() || !keys.is_sorted_by(|left, right| left < right) {
         return Err(Error::invalid(
             "push to a round: expected at least one key, in ascending order",
