@@ -58,13 +58,15 @@ else
     scripts/static.sh
 fi
 
-(cd examples/spark && mvn -q -B -ntp package) >"$folder/spark-build.log" 2>&1 || {
-    cat "$folder/spark-build.log"
-    exit 1
-}
-run spark "[0-9]+ workers in .*" examples/spark/run-local
-# The second worker ends its process once. Spark starts both again.
-run spark-failure "[0-9]+ workers in .*" examples/spark/run-local 2 20 1
+if (cd examples/spark && mvn -q -B -ntp package) >"$folder/spark-build.log" 2>&1; then
+    run spark "[0-9]+ workers in .*" examples/spark/run-local
+    # The second worker ends its process once. Spark starts both again.
+    run spark-failure "[0-9]+ workers in .*" examples/spark/run-local 2 20 1
+else
+    failed=$((failed + 1))
+    echo "spark: failed to build:"
+    sed "s/^/spark: /" "$folder/spark-build.log"
+fi
 
 # Ray would otherwise report its usage to its authors.
 RAY_USAGE_STATS_ENABLED=0 run ray "[0-9]+ workers, one .*" "$python" examples/ray/train.py
