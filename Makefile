@@ -1,5 +1,6 @@
 # Recipes only call tools and scripts. Longer steps are in scripts/ and clojure/bin.
-.PHONY: help setup test-setup native demo demo-dist demo-net demo-python test suites test-rust \
+.PHONY: help setup test-setup native demo demo-dist demo-net demo-python demo-diloco test \
+	suites test-rust \
 	test-gpu test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels \
 	protocol fuzz nightly \
 	release-check jar install examples examples-cluster container repl bench bench-jvm peers \
@@ -36,6 +37,10 @@ demo-net: native ## trains it on two servers, while a worker is killed and anoth
 demo-python: wheel ## trains it with PyTorch, with four replicas over a store, beside plain PyTorch
 	scripts/torch.sh --any target/demo-python target/wheels/mxkv-*.whl
 	target/demo-python/bin/python examples/torch/digits.py
+
+demo-diloco: wheel ## trains it with DiLoCo on a server, while a worker is killed, one joins
+	scripts/torch.sh --any target/demo-python target/wheels/mxkv-*.whl
+	target/demo-python/bin/python examples/diloco/demo.py
 
 test-setup:
 	@scripts/setup.sh test
@@ -181,8 +186,9 @@ doc: setup ## builds the documentation of the crates, in target/doc
 book: setup ## builds the manual with the API pages of Rust, Java and Clojure, in target/book
 	scripts/book.sh
 
-charts: ## draws charts of `make peers` and `make bench`, into docs/performance
+charts: ## draws charts of `make peers`, `make bench` and `make demo-diloco`
 	scripts/venv.py target/charts-venv matplotlib
+	target/charts-venv/bin/python examples/diloco/chart.py
 	target/charts-venv/bin/python scripts/charts.py
 
 clean: ## removes all build outputs

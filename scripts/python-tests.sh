@@ -83,7 +83,8 @@ with_torch() {
     "$1/bin/python" -c 'import platform, torch
 print("python: " + platform.python_version() + ", PyTorch " + torch.__version__)'
     check torch "$1/bin/python" "$2"/test_foreign.py "$2"/test_interrupts.py "$2"/test_torch.py \
-        "$2"/test_torch_examples.py "$2"/test_manual.py "$2"/test_jax.py "$2"/test_papers.py
+        "$2"/test_torch_examples.py "$2"/test_diloco.py \
+        "$2"/test_manual.py "$2"/test_jax.py "$2"/test_papers.py
 }
 case " ${PYTHON_PACKAGES:-} " in *" torch "*) ;; *) with_torch ;; esac
 
