@@ -1,6 +1,6 @@
 # Recipes only call tools and scripts. Longer steps are in scripts/ and clojure/bin.
-.PHONY: help setup test-setup native demo demo-dist demo-net demo-python demo-diloco test \
-	suites test-rust \
+.PHONY: help setup test-setup native demo demo-dist demo-net demo-python demo-diloco \
+	demo-federated test suites test-rust \
 	test-gpu test-jvm test-check-jni test-check-gpu test-python test-replay miri check kernels \
 	protocol fuzz nightly \
 	release-check jar install examples examples-cluster container repl bench bench-jvm peers \
@@ -41,6 +41,12 @@ demo-python: wheel ## trains it with PyTorch, with four replicas over a store, b
 demo-diloco: wheel ## trains it with DiLoCo on a server, while a worker is killed, one joins
 	scripts/torch.sh --any target/demo-python target/wheels/mxkv-*.whl
 	target/demo-python/bin/python examples/diloco/demo.py
+
+demo-federated: setup wheel ## averages models of Python and JVM clients, rolls back poisoned rounds
+	mvn -q -B -ntp -f examples/federated/pom.xml compile dependency:build-classpath
+	scripts/venv.py --wheel target/wheels/mxkv-*.whl target/demo-federated numpy
+	target/demo-federated/bin/python examples/federated/federated.py
+	target/demo-federated/bin/python examples/federated/memory.py 20 8
 
 test-setup:
 	@scripts/setup.sh test
@@ -121,7 +127,7 @@ nightly: test-setup ## runs the long tests: a bare Debian, Miri, 20,000 random p
 	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 KVSTORE_TEST_PROCESSES=20 \
 		KVSTORE_TEST_ALLOCATIONS=1 $(MAKE) test
 	scripts/replay.sh 20000
-	$(MAKE) demo-net
+	$(MAKE) demo-net demo-diloco demo-federated
 	scripts/fuzz.sh 600
 
 release-check: setup ## checks RustSec's advisories, and the jar and wheel for both processors
