@@ -35,7 +35,7 @@ fn begin_since(
 ) -> Result<jlong> {
     let file = convert::string(env, &file, "file")?;
     let (snapshot, base) = (SNAPSHOTS.get(snapshot)?, SNAPSHOTS.get(base)?);
-    insert(Checkpoint::begin_since(&*snapshot, file, &*base)?)
+    insert(Checkpoint::begin_since(&snapshot, file, &base)?)
 }
 
 fn insert(checkpoint: Checkpoint) -> Result<jlong> {

@@ -80,7 +80,7 @@ def test_a_delta_has_the_changes_since_a_snapshot(tmp_path):
     writing.wait()
     assert writing.num_bytes == writing.num_bytes_written == third.stat().st_size < 10000
     assert first.stat().st_size > 40000
-    read = mx.kv.read_checkpoint(third)
+    read = mx.kvstore.read_checkpoint(third)
     assert read.is_identical(kv.snapshot())
     assert len(read.files()) == 3
     # A store that continues from the file writes the next delta.
@@ -89,7 +89,7 @@ def test_a_delta_has_the_changes_since_a_snapshot(tmp_path):
     for store in (kv, other):
         store.push("small", mx.nd.ones(2))
     other.checkpoint(tmp_path / "4", since=read).wait()
-    assert mx.kv.read_checkpoint(tmp_path / "4").is_identical(kv.snapshot())
+    assert mx.kvstore.read_checkpoint(tmp_path / "4").is_identical(kv.snapshot())
     for wrong in (first, tmp_path / "none" / "5"):
         with pytest.raises(ValueError, match="a delta "):
             kv.checkpoint(wrong, since=now)

@@ -145,7 +145,8 @@ impl PySnapshot {
     ///
     /// >>> import os, tempfile, mxkv as mx
     /// >>> kv = mx.kv.create()
-    /// >>> kv.init(['large', 'small'], [mx.nd.zeros(10000), mx.nd.zeros(2)])
+    /// >>> kv.init('large', mx.nd.zeros(10000))
+    /// >>> kv.init('small', mx.nd.zeros(2))
     /// >>> first = kv.snapshot()
     /// >>> kv.push('small', mx.nd.ones(2))
     /// >>> second = kv.snapshot()

@@ -40,6 +40,19 @@
   (isRealized [_]
     (.isDone checkpoint)))
 
+(defn- begin
+  "Starts writing a store or a snapshot to a file. If `since` is not nil, writes a delta."
+  ^Checkpoint [kvstore fname ^Snapshot since]
+  (let [path (paths/->path fname)]
+    (errors/guard
+      (if (instance? Snapshot kvstore)
+        (if since
+          (.checkpoint ^Snapshot kvstore path since)
+          (.checkpoint ^Snapshot kvstore path))
+        (if since
+          (.checkpoint ^KVStore kvstore path since)
+          (.checkpoint ^KVStore kvstore path))))))
+
 (defn checkpoint
   "Starts writing the complete contents of `kvstore`, or of a snapshot, to the file `fname`, and
   returns without waiting. `deref` of the result waits until the file is in place and has reached
@@ -55,7 +68,7 @@
         @(checkpoint kv f)
         (snapshot-keys (read-snapshot f))) ;=> [\"a\" \"b\"]
 
-  The option `:since` is a snapshot. Then the file is a delta: it has only the changes since this
+  `options` is a map or nil. The option `:since` is a snapshot. Then the file is a delta: it has only the changes since this
   snapshot, which was written to or read from a file in the same folder. `restore` reads the delta
   and this file, which can be a delta too. If the snapshot is still being written, the call waits.
   Throws code `:invalid-argument` if the snapshot is in no file of this folder or `fname` is a file
@@ -66,25 +79,18 @@
         @(checkpoint before (java.io.File/createTempFile \"model\" \".checkpoint\"))
         @(checkpoint kv (java.io.File/createTempFile \"model\" \".delta\") {:since before}))"
   ([kvstore fname]
-   (checkpoint kvstore fname {}))
+   (Writing. (begin kvstore fname nil)))
   ([kvstore fname options]
    (options/check options [:since])
-   (let [path (paths/->path fname)
-         ^Snapshot since (:since options)]
+   (let [since (:since options)]
      (when (some? since)
        (errors/check #(instance? Snapshot %) since "since" "a Snapshot"))
-     (errors/guard
-       (Writing. (cond
-                   (and since (instance? Snapshot kvstore))
-                   (.checkpoint ^Snapshot kvstore path since)
-                   since (.checkpoint ^KVStore kvstore path since)
-                   (instance? Snapshot kvstore) (.checkpoint ^Snapshot kvstore path)
-                   :else (.checkpoint ^KVStore kvstore path)))))))
+     (Writing. (begin kvstore fname since)))))
 
 (defn snapshot-files
   "Returns the names of the files that `restore` needs for `snapshot`, the newest first: the file
   that it was last written to or read from, and if this is a delta, the files that it needs. Returns
-  an empty vector before the file is complete.
+  an empty vector before the file is complete. Throws \"Invalid snapshot\" for anything else.
 
       (with-open [now (snapshot kv)]
         @(checkpoint now (java.io.File/createTempFile \"model\" \".checkpoint\"))
