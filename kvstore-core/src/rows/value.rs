@@ -255,8 +255,6 @@ impl From<&RowSparse> for Value {
 mod tests {
     use super::*;
     use crate::cpu::CpuBackend;
-    use crate::store::{KvStore, LocalStore};
-    use crate::types::{DType, Key};
 
     /// Checks all cuts of a dense value and of row-sparse values with all sets of rows.
     fn check_cuts(backends: &Backends, (num_rows, row_len): (usize, usize)) {
@@ -279,42 +277,6 @@ mod tests {
             assert!(Value::concatenate(&parts).unwrap().is_identical(value).unwrap());
             assert!(value.slice_rows(0..num_rows + 1).is_err());
         }
-    }
-
-    /// Compares sums with those of a store without an updater.
-    #[test]
-    fn sums_are_those_of_a_push() {
-        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
-        let dense = |elements: [f32; 4]| {
-            let tensor = Tensor::from_slice(&backends, Device::cpu(0), [2, 2], &elements).unwrap();
-            Value::from(tensor.cast(DType::F16).unwrap())
-        };
-        let rows = |index: i64, elements: [f32; 2]| {
-            let tensor = Tensor::from_slice(&backends, Device::cpu(0), [1, 2], &elements).unwrap();
-            let tensor = tensor.cast(DType::F16).unwrap();
-            Value::from(RowSparse::new([2, 2], Vec::from([index]), tensor).unwrap())
-        };
-        // The sums of two of these numbers have more digits than a half.
-        let dense = [dense([2048.0, 1.0, 0.1, 7.0]), dense([1.0, 2048.0, 0.2, 9.0])];
-        let rows = [rows(1, [1.0, 4096.0]), rows(0, [1.0, 3.0]), rows(1, [2.0, 1.0])];
-        let store = LocalStore::new("local", backends.clone()).unwrap();
-        let key = Key::new("w").unwrap();
-        store.init(std::slice::from_ref(&key), &dense[..1]).unwrap();
-        let mixed: Vec<Value> = dense.iter().chain(&rows).cloned().collect();
-        for values in [&dense[..], &rows, &mixed, &rows[..1]] {
-            let keys = vec![key.clone(); values.len()];
-            let expected = store.sums(&keys, values, None).unwrap();
-            let sum = Value::sum(values).unwrap();
-            assert!(sum.is_identical(&expected[0]).unwrap());
-            assert_eq!(sum.rows().is_some(), values.iter().all(|value| value.rows().is_some()));
-        }
-        assert!(Value::sum(&[]).is_err());
-        let other = Tensor::from_slice(&backends, Device::cpu(0), [4], &[0_f32; 4]).unwrap();
-        let error = Value::sum(&[rows[0].clone(), other.clone().into()]).unwrap_err();
-        assert_eq!(error.to_string(), "sum: expected [2, 2] f16, found [4] f32");
-        let mut place = other.clone();
-        place.sum_into(2, &[other.view(0, [2].into()).unwrap()]).unwrap();
-        assert!(place.sum_into(3, &[other.view(0, [2].into()).unwrap()]).is_err());
     }
 
     #[test]

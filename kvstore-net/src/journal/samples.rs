@@ -1,6 +1,5 @@
 //! Journals in memory, for the fuzz target `journal` and for tests.
 
-
 use super::format::{CHECKSUM, FRAME, Frame, HEADER, crc, header};
 use super::heads::{Call, Head, KeyStep, Participant, Start};
 use crate::proto;
