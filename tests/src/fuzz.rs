@@ -62,9 +62,9 @@ pub fn record(bytes: &[u8]) {
     assert_same(&read, &again);
 }
 
-/// Checks these bytes as a checkpoint, as a delta and as a file of optimizer states. Either the file
-/// is rejected, or its contents are the same after they are written and read again. Random bytes
-/// rarely end with a valid checksum, so the bytes are also checked with a valid one.
+/// Checks these bytes as a checkpoint, as a delta and as a file of optimizer states. Either the
+/// file is rejected, or its contents are the same after they are written and read again. Random
+/// bytes rarely end with a valid checksum, so the bytes are also checked with a valid one.
 pub fn checkpoint(bytes: &[u8]) {
     for bytes in [bytes.to_vec(), with_checksum(bytes.to_vec())] {
         if let Some(read) = read_or_rejected(Snapshot::from_bytes(backends(), &bytes)) {

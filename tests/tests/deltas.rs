@@ -273,7 +273,9 @@ fn changes_of_large_values_are_found() {
     const NUM_ROWS: usize = (1 << 21) + 5;
     let numbers = |len: usize, changed: &[usize]| {
         let mut numbers: Vec<f32> = (0_u16..1000).map(f32::from).cycle().take(len).collect();
-        changed.iter().for_each(|at| numbers[*at] = -1.0);
+        for at in changed {
+            numbers[*at] = -1.0;
+        }
         numbers
     };
     // Rows of 12 bytes: the first step ends after row 1398101.

@@ -68,12 +68,12 @@
         @(checkpoint kv f)
         (snapshot-keys (read-snapshot f))) ;=> [\"a\" \"b\"]
 
-  `options` is a map or nil. The option `:since` is a snapshot. Then the file is a delta: it has only the changes since this
-  snapshot, which was written to or read from a file in the same folder. `restore` reads the delta
-  and this file, which can be a delta too. If the snapshot is still being written, the call waits.
-  Throws code `:invalid-argument` if the snapshot is in no file of this folder or `fname` is a file
-  that the delta needs, code `:io` if its file does not exist any more, and code `:corrupt` if
-  another file has replaced it.
+  `options` is a map or nil. The option `:since` is a snapshot. Then the file is a delta: it has
+  only the changes since this snapshot, which was written to or read from a file in the same folder.
+  `restore` reads the delta and this file, which can be a delta too. If the snapshot is still being
+  written, the call waits. Throws code `:invalid-argument` if the snapshot is in no file of this
+  folder or `fname` is a file that the delta needs, code `:io` if its file does not exist any more,
+  and code `:corrupt` if another file has replaced it.
 
       (with-open [before (snapshot kv)]
         @(checkpoint before (java.io.File/createTempFile \"model\" \".checkpoint\"))
@@ -102,7 +102,8 @@
 (defn progress
   "Returns the progress of a `checkpoint` as a map: `:bytes-written`, the total `:bytes`, and
   whether it is `:done?`. For a delta, `:bytes` is 0 until its changes are known. Even when all
-  bytes are written, it may not be done, because the data may not have reached the disk. Throws \"Invalid checkpoint\" for anything else.
+  bytes are written, it may not be done, because the data may not have reached the disk. Throws
+  \"Invalid checkpoint\" for anything else.
 
       (let [writing (checkpoint kv (java.io.File/createTempFile \"model\" \".checkpoint\"))]
         @writing
