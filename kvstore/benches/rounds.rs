@@ -21,7 +21,7 @@ fn rounds(criterion: &mut Criterion) {
         let options = ServerOptions::new("127.0.0.1:0");
         let server = Server::start(backends(), &options).expect("a server");
         let options = NetStoreOptions::new(server.address().to_string());
-        let value = constant(len, DType::F32, 1.0);
+        let value = constant(len, DType::F32, 0, 1.0);
         let one = connect(&options).expect("a server");
         one.init("w", &value).expect("a new key");
         one.set_optimizer(Optimizer::sgd()).expect("an optimizer");

@@ -26,6 +26,8 @@ const NOT_PROVIDED: [(&str, &str); 2] =
 ///
 /// [`create_with`] sets options.
 ///
+/// [`NetStoreOptions::quorum`]: crate::NetStoreOptions::quorum
+///
 /// # Errors
 /// - [`Error::InvalidArgument`] if the name is unknown. The message lists the known names and the
 ///   nearest one.
@@ -57,7 +59,6 @@ pub fn create(name: &str) -> Result<Store> {
 /// | `late` | `reject` | whether late pushes fail, or with `next` belong to the next round |
 /// | `weight` | none | the weight of this worker, if a round computes the weighted mean |
 ///
-/// [`NetStoreOptions::quorum`]: crate::NetStoreOptions::quorum
 /// [`NetStoreOptions::name`]: crate::NetStoreOptions::name
 ///
 /// # Errors

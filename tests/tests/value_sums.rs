@@ -9,8 +9,8 @@ fn check_equal(found: &Value, expected: &Value) {
         (found.spec(), found.rows().is_some()),
         (expected.spec(), expected.rows().is_some())
     );
-    let bits = |value: &Value| value.to_dense().unwrap().to_bytes().unwrap();
-    assert_eq!(bits(found), bits(expected));
+    let bits = |value: &Value| value.to_dense()?.to_bytes();
+    assert_eq!(bits(found).expect("elements"), bits(expected).expect("elements"));
 }
 
 #[test]

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::home::Home;
+use super::hooks::Hooks;
 use super::norms::check_clip;
-use super::observed::Hooks;
 use super::policy::{ActiveOptimizer, Policy, RowUse};
 use super::pull_rows::pull_rows;
 use super::push::{Push, PushedValue, ReplacedValues};

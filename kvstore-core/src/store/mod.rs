@@ -2,6 +2,7 @@
 //! processes.
 
 mod home;
+mod hooks;
 mod local;
 mod merge_rows;
 mod norms;
@@ -35,8 +36,8 @@ pub use snapshot_file::SnapshotFile;
 pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
-pub use norms::{BlockSums, CompleteSums, check_clip, check_clipped_dtype};
-pub use observed::{OnStart, StartedPush};
+pub use hooks::{BlockSums, CompleteSums, OnStart, StartedPush};
+pub use norms::{check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
 pub use push::check_compressed;
 pub(crate) use snapshot::{HeldSnapshot, SavedPolicy, SavedSettings};

@@ -1,6 +1,7 @@
 //! Measures norms before a push changes anything: the norms that layer-wise optimizers need, and
 //! the global norm that the sums are clipped to.
 
+use super::hooks::{BlockSums, CompleteSums};
 use super::push::{KeyPush, Push, lost, take};
 use super::scratch::Scratch;
 use crate::backend::registry::Backends;
@@ -14,20 +15,6 @@ use crate::types::{BinaryOp, DType, Error, Key, Result, Scalar};
 
 /// Is added to the norm before the division, as in Gluon's `clip_global_norm`.
 const EPSILON: f64 = 1e-8;
-
-/// The two sums of squares of each block of a key's value; see [`norm`](crate::norm). A key whose
-/// step needs no norms has none, also if its optimizer is layer-wise.
-#[derive(Clone, Debug)]
-pub struct BlockSums {
-    /// The key.
-    pub key: Key,
-    /// The sums, in the order of the blocks.
-    pub blocks: Vec<[f64; 2]>,
-}
-
-/// Replaces the block sums of parts with the block sums of the complete values; see
-/// [`LocalStore::push_parts`](crate::LocalStore::push_parts).
-pub type CompleteSums<'a> = dyn FnMut(&mut [BlockSums]) -> Result<()> + 'a;
 
 /// The sums of squares that the steps of a push need.
 #[derive(Default)]

@@ -1,63 +1,20 @@
 //! Pushes with functions that the store calls on the way: [`LocalStore::push_parts`] and
 //! [`LocalStore::push_observed`].
 
-use std::fmt;
-
+use super::hooks::{CompleteSums, Hooks, OnStart, PushedKeys, StartedPush};
 use super::local::LocalStore;
-use super::norms::CompleteSums;
 use super::push::KeyPush;
+use super::table::Entry;
 use crate::rows::Value;
 use crate::types::{Key, Result};
 
-/// A push that is about to change the store. It holds the locks of its keys, unless the store has
-/// an updater, which locks one key after the other.
-pub struct StartedPush<'a> {
-    pub(super) keys: &'a [KeyPush<'a>],
-    pub(super) has_updater: bool,
-}
-
-impl fmt::Debug for StartedPush<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.keys()).finish()
-    }
-}
-
-impl StartedPush<'_> {
-    /// Returns whether the push calls an updater.
-    pub fn has_updater(&self) -> bool {
-        self.has_updater
+impl PushedKeys for Vec<KeyPush<'_>> {
+    fn len(&self) -> usize {
+        self.len()
     }
 
-    /// Returns each key, in the order of initialisation, with the number of earlier pushes that
-    /// have changed it.
-    pub fn keys(&self) -> impl ExactSizeIterator<Item = (&Key, u64)> {
-        self.keys.iter().map(|key| (key.entry().key(), key.entry().num_pushes()))
-    }
-
-    /// Returns the values of the keys before the push, as the store keeps them. The caller must
-    /// drop them before it returns, because the store changes a value in place only if no other
-    /// owner shares it.
-    pub fn values(&self) -> impl ExactSizeIterator<Item = Result<Value>> {
-        self.keys.iter().map(|key| Ok(key.entry().lock_value()?.clone()))
-    }
-}
-
-/// Is called before a push changes the store; see [`LocalStore::push_observed`].
-pub type OnStart<'a> = dyn FnMut(&StartedPush<'_>) -> Result<()> + 'a;
-
-/// The functions that a push calls on the way.
-#[derive(Default)]
-pub(super) struct Hooks<'a> {
-    pub(super) start: Option<&'a mut OnStart<'a>>,
-    pub(super) complete: Option<&'a mut CompleteSums<'a>>,
-}
-
-impl Hooks<'_> {
-    pub(super) fn start(&mut self, keys: &[KeyPush<'_>], has_updater: bool) -> Result<()> {
-        match &mut self.start {
-            Some(start) => start(&StartedPush { keys, has_updater }),
-            None => Ok(()),
-        }
+    fn entry(&self, index: usize) -> &Entry {
+        self[index].entry()
     }
 }
 
@@ -151,7 +108,9 @@ mod tests {
         store
             .push_observed(&[b.clone(), a.clone(), b.clone()], &[two.clone(), one, two], &mut start)
             .unwrap();
-        store.push_observed(&[b.clone()], &[value(&backends, 1.0)], &mut start).unwrap();
+        store
+            .push_observed(std::slice::from_ref(&b), &[value(&backends, 1.0)], &mut start)
+            .unwrap();
         let expected = [(a.clone(), 0, 1.0), (b.clone(), 0, 1.0), (b.clone(), 1, -3.0)];
         assert_eq!(seen, expected);
         assert_eq!((number(&store, &a), number(&store, &b)), (0.0, -4.0));
@@ -172,7 +131,7 @@ mod tests {
             assert_eq!((number(&store, &a), number(&store, &b)), (1.0, 1.0));
             assert!(store.stats().unwrap().iter().all(|key| key.num_pushes == 0));
         }
-        store.push(&[a.clone()], &values[..1], 0).unwrap();
+        store.push(std::slice::from_ref(&a), &values[..1], 0).unwrap();
     }
 
     #[test]

@@ -11,8 +11,8 @@
 use std::sync::{Arc, MutexGuard};
 
 use super::home::Home;
+use super::hooks::Hooks;
 use super::norms::NormSums;
-use super::observed::Hooks;
 use super::policy::{ActiveOptimizer, RowUse, RunId};
 use super::scratch::Scratch;
 use super::table::{Entry, Progress};
