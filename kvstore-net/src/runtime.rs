@@ -78,3 +78,12 @@ pub(crate) fn wait<T: Send + 'static>(
 pub(crate) fn ended() -> Error {
     Error::Internal("a task of the network has ended".to_owned())
 }
+
+/// Runs work that takes a while. If the runtime has several threads, the other tasks of this
+/// thread move to another one.
+pub(crate) fn in_place<R>(work: impl FnOnce() -> R) -> R {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => work(),
+        _ => tokio::task::block_in_place(work),
+    }
+}

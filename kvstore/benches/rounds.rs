@@ -1,6 +1,11 @@
 //! Measures a round of four workers beside four pushes of one worker: 64 MiB and 4 KiB each, with
 //! SGD on a server in this process.
 
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
 #![allow(missing_docs, reason = "made by criterion's macros")]
 #![allow(clippy::expect_used, reason = "a bench that cannot run says why")]
 

@@ -39,7 +39,9 @@ fn push_all(stores: [(&Store, f64); 2]) {
     thread::scope(|scope| {
         let pushes =
             stores.map(|(store, number)| scope.spawn(move || store.push("w", &value(number))));
-        pushes.into_iter().for_each(|push| push.join().unwrap().unwrap());
+        for push in pushes {
+            push.join().unwrap().unwrap();
+        }
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use kvstore_core::{GroupMember, OnMembers, PartList, Result, WorkerGroup};
 
 use super::connection::Call;
-use super::rounds::without_weight;
+use super::round_options::without_weight;
 use super::servers::missing;
 use super::store::NetStore;
 use crate::proto;

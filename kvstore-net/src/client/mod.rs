@@ -9,6 +9,7 @@ pub(crate) mod membership;
 mod options;
 mod pulled;
 mod residuals;
+mod round_options;
 mod rounds;
 pub(crate) mod servers;
 mod sharded;
@@ -18,6 +19,6 @@ mod store;
 pub(crate) mod streams;
 
 pub use options::NetStoreOptions;
-pub use rounds::LatePush;
+pub use round_options::LatePush;
 pub use status::{JournalStatus, ServerStatus};
 pub use store::NetStore;

@@ -4,7 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::rounds::RoundOptions;
+use kvstore_core::{Error, Result};
+
+use super::round_options::{LatePush, RoundOptions, Rounds, check_weight};
 use super::store::NetStore;
 use crate::certificates::{Certificates, Security};
 use crate::rules::Role;
@@ -125,6 +127,91 @@ impl NetStoreOptions {
     pub fn staleness(mut self, staleness: u64) -> Self {
         self.staleness = Some(staleness);
         self
+    }
+}
+
+impl NetStoreOptions {
+    fn rounds(&mut self) -> &mut RoundOptions {
+        self.rounds.get_or_insert(RoundOptions::NEW)
+    }
+
+    /// Makes pushes take part in rounds, with at least `min` members. A round sums the pushes of
+    /// several workers to the same keys, in the order of the workers' names, and then makes one
+    /// push with the sum. It closes when all live workers have pushed, or when at least `min` have
+    /// and the grace period is over. A push waits until its round is committed.
+    ///
+    /// All workers push the same keys together. The values of a key that occurs several times in a
+    /// push are summed first.
+    #[must_use]
+    pub fn quorum(mut self, min: usize) -> Self {
+        self.rounds().min = Some(min);
+        self
+    }
+
+    /// Sets how long a round waits for further workers when the quorum has pushed, 1 second by
+    /// default. Counts whole milliseconds.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.rounds().grace = grace;
+        self
+    }
+
+    /// Sets what happens to late pushes, [`LatePush::Reject`] by default.
+    #[must_use]
+    pub fn late(mut self, late: LatePush) -> Self {
+        self.rounds().late = late;
+        self
+    }
+
+    /// Makes rounds compute the weighted mean of the pushes instead of their sum, and sets the
+    /// weight of this worker. [`WorkerGroup::set_weight`](kvstore_core::WorkerGroup::set_weight)
+    /// changes it. All workers need a weight.
+    ///
+    /// The worker multiplies its values by its weight. The server sums the products and the
+    /// weights in the same order, and divides once. In half precision, the products must not
+    /// overflow, so weights should be at most 1.
+    #[must_use]
+    pub fn weight(mut self, weight: f64) -> Self {
+        self.rounds().weight = Some(weight);
+        self
+    }
+
+    /// Checks the options of rounds. [`NetStore::connect`] does this, too.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if one is not valid, or the quorum is missing.
+    pub fn check(&self) -> Result<()> {
+        let Some(RoundOptions { min, weight, .. }) = self.rounds else {
+            if self.kind == NetStore::QUORUM_NAME {
+                let kind = &self.kind;
+                let text = "expected the option `quorum`, the least number of members of a round";
+                return Err(Error::invalid(format!("store type `{kind}`: {text}")));
+            }
+            return Ok(());
+        };
+        match min {
+            None => Err(Error::invalid(
+                "quorum: expected the least number of members of a round, because `grace`, `late` \
+                 or `weight` is set",
+            )),
+            Some(0) => Err(Error::invalid("quorum: expected at least 1, found 0")),
+            Some(_) => weight.map_or(Ok(()), check_weight),
+        }
+    }
+
+    /// Returns the rounds of the store, if it has any.
+    ///
+    /// # Errors
+    /// - The errors of [`NetStoreOptions::check`].
+    /// - [`Error::Unsupported`] if there are several servers.
+    pub(super) fn to_rounds(&self) -> Result<Option<Rounds>> {
+        self.check()?;
+        let num_servers = self.servers.len();
+        if self.rounds.is_some() && num_servers > 1 {
+            let text = format!("quorum: expected one server, found {num_servers}");
+            return Err(Error::Unsupported(text));
+        }
+        Ok(self.rounds.map(Rounds::new))
     }
 }
 

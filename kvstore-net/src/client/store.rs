@@ -18,7 +18,7 @@ use super::descriptions::Descriptions;
 use super::membership::Target;
 use super::options::NetStoreOptions;
 use super::residuals::{Encoder, Residuals, accept, positions};
-use super::rounds::Rounds;
+use super::round_options::Rounds;
 use super::servers::{Servers, missing};
 use super::sharded::{Sharded, without_norm};
 use super::snapshots::{NetSnapshot, SnapshotLease};
@@ -82,7 +82,7 @@ impl NetStore {
             security: options.security.clone(),
         });
         let local_member = Some(LocalMember::new(process));
-        let rounds = Rounds::of(options)?;
+        let rounds = options.to_rounds()?;
         let mut store = Self::on(Servers::connect(backends, targets.collect())?, options);
         store.rounds = rounds;
         store.local_member = local_member;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use kvstore_core::{Error, Key, KvStore, Result as StoreResult, panic_text, with_staleness};
 use prost::Message as _;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
@@ -16,9 +15,9 @@ use tracing::{Instrument, Level, Span, field};
 
 use super::access::Permission;
 use super::group::{Caller, MOST_CALLS, Running};
-use super::replies::Interim;
-use super::rounds::{self, supply};
+use super::rounds;
 use super::service::{MOST_NAME_BYTES, Service, WAIT};
+use super::transfer::{Interim, supply};
 use super::verbs::{self, Answer, FollowingPull, Payload, VerbKind};
 use crate::accounts::{Charge, STREAM};
 #[cfg(test)]
@@ -27,6 +26,7 @@ use crate::journal::JournalState;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::Role;
+use crate::runtime::in_place;
 use crate::same_process::{LocalMember, keep_error};
 use crate::trace::TraceIds;
 use crate::wire::{Incoming, IncomingValues, Receiver, failure_of, parse_keys};
@@ -437,15 +437,6 @@ impl Service {
         };
         let reply = proto::Reply { status: Some(found), ..Default::default() };
         Ok(Answer { reply, ..Default::default() })
-    }
-}
-
-/// Runs work that takes a while. If the runtime has several threads, the other tasks of this
-/// thread move to another one.
-pub(super) fn in_place<R>(work: impl FnOnce() -> R) -> R {
-    match Handle::current().runtime_flavor() {
-        RuntimeFlavor::CurrentThread => work(),
-        _ => tokio::task::block_in_place(work),
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) mod service;
 pub(crate) mod serving;
 mod snapshots;
 mod standard;
+mod transfer;
 pub(crate) mod verbs;
 
 use std::net::SocketAddr;

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::deadline::Deadline;
 use super::service::Service;
+use super::transfer::Interim;
 use super::verbs::Answer;
 use crate::accounts::Charge;
 use crate::proto;
@@ -20,9 +21,6 @@ type Requests = Incoming<proto::RequestFrame>;
 
 /// An answer with the stream of the call. `None` if there are no more calls.
 type Answered = Option<(Answer, Requests)>;
-
-/// Sends what the server asks for during a call.
-pub(super) type Interim = mpsc::UnboundedSender<proto::Reply>;
 
 /// The replies to the calls of a stream. Ends when the member closes the stream, or with a status.
 pub(super) struct Replies {

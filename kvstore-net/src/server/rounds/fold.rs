@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kvstore_core::{BinaryOp, Device, Error, Result, Scalar, Tensor, TensorSpec, Value, fallible};
+use kvstore_core::{
+    Backends, BinaryOp, Device, Error, Result, Scalar, Tensor, TensorSpec, Value, fallible,
+};
 use tokio::sync::oneshot;
 
-use super::transfer::{Order, Source};
 use crate::proto;
-use crate::server::calls::in_place;
+use crate::runtime::in_place;
 use crate::server::group::Entrant;
-use crate::server::service::Service;
+use crate::server::metrics::Metrics;
+use crate::server::transfer::{Order, Source, Sources};
 use crate::wire::{IncomingValues, Receiver, parse_spec, to_compression};
 
 /// The most bytes that the server holds of the values of a round, besides their sum.
@@ -22,6 +24,13 @@ const LONGEST: usize = 1 << 20;
 
 /// How many ranges the server asks each member for in advance.
 const AHEAD: usize = 2;
+
+/// What adding up needs of the server.
+pub(super) struct ServerParts<'a> {
+    pub(super) backends: &'a Backends,
+    pub(super) sources: &'a Arc<Sources>,
+    pub(super) metrics: &'a Metrics,
+}
 
 /// Why a round has no sum.
 #[derive(Debug)]
@@ -55,14 +64,14 @@ struct Part {
 /// Returns the sums of the values of each key. With weights, they are divided by the sum of
 /// weights, which is a left fold in the same order.
 pub(super) async fn fold(
-    service: &Service,
+    server: &ServerParts<'_>,
     members: &[Arc<Entrant>],
 ) -> Result<Vec<Value>, Failed> {
     let steps = steps(members)?;
     let mut readers = fallible::with_capacity(members.len())?;
     for member in members {
-        let source = service.sources.of(&member.caller);
-        readers.push(Reader::new(service, member, source)?);
+        let source = server.sources.of(&member.caller);
+        readers.push(Reader::new(server, member, source)?);
     }
     let mut sums = Vec::new();
     for (index, step) in steps.iter().enumerate() {
@@ -78,7 +87,7 @@ pub(super) async fn fold(
         for reader in &mut readers {
             values.push(reader.next().await?);
         }
-        in_place(|| add(service, members, &mut sums, step, values))?;
+        in_place(|| add(server.backends, members, &mut sums, step, values))?;
     }
     let weights = members.iter().map(|member| weight_of(member));
     let total = weights.reduce(|total, weight| Some(total? + weight?)).flatten();
@@ -139,7 +148,7 @@ fn steps(members: &[Arc<Entrant>]) -> Result<Vec<Step>> {
 
 /// Adds a step to the sums. `values` has a list of values for each member.
 fn add(
-    service: &Service,
+    backends: &Backends,
     members: &[Arc<Entrant>],
     sums: &mut Vec<Value>,
     step: &Step,
@@ -163,7 +172,6 @@ fn add(
         if sums.len() == part.key {
             let head = members.first().and_then(|member| member.push.values.get(part.key));
             let spec = parse_spec(head.and_then(|head| head.spec.as_ref()))?;
-            let backends = service.holder.contents().backends();
             let sum = Tensor::allocate(backends, Device::cpu(0), spec)?;
             fallible::push(sums, Value::Dense(sum))?;
         }
@@ -176,7 +184,7 @@ fn add(
 
 /// Receives the values of a member, step by step.
 struct Reader<'a> {
-    service: &'a Service,
+    server: &'a ServerParts<'a>,
     member: &'a Entrant,
     source: Source,
     /// Where the data of each key begin.
@@ -191,13 +199,13 @@ struct Pending<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(service: &'a Service, member: &'a Entrant, source: Source) -> Result<Self> {
+    fn new(server: &'a ServerParts<'a>, member: &'a Entrant, source: Source) -> Result<Self> {
         let (mut starts, mut start) = (fallible::with_capacity(member.push.values.len())?, 0);
         for key in 0..member.push.values.len() {
             starts.push(start);
             start += incoming(member, &Step::Key(key))?.num_bytes()? as u64;
         }
-        Ok(Self { service, member, source, starts, pending: VecDeque::new() })
+        Ok(Self { server, member, source, starts, pending: VecDeque::new() })
     }
 
     /// Asks for the values of a step.
@@ -228,14 +236,13 @@ impl<'a> Reader<'a> {
             let _ = done.send(receiver);
             return Ok(Some(filled));
         }
-        self.service.metrics.receive(receiver.num_missing());
+        self.server.metrics.receive(receiver.num_missing());
         let order = Order { first: start + offset as u64, receiver, done };
         Ok(orders.send(order).is_ok().then_some(filled))
     }
 
     fn receiver(&self, step: &Step) -> Result<Receiver> {
-        let backends = self.service.holder.contents().backends();
-        Receiver::new(backends, incoming(self.member, step)?)
+        Receiver::new(self.server.backends, incoming(self.member, step)?)
     }
 
     /// Returns the values of the step that was ordered first. If the stream is lost, waits for
@@ -275,7 +282,7 @@ impl<'a> Reader<'a> {
             && let ([value @ Value::Dense(_)], Some(head)) =
                 (&mut *values, self.member.push.values.get(*key))
         {
-            let backends = self.service.holder.contents().backends();
+            let backends = self.server.backends;
             let spec = parse_spec(head.spec.as_ref())?;
             let codes = value.to_dense()?;
             *value = in_place(|| compression.decode(backends, &codes, spec))?.into();

@@ -4,7 +4,6 @@
 //! members and adds them up, as often as the list of members changes, and then makes the push.
 
 mod fold;
-mod transfer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +11,7 @@ use std::time::Duration;
 use kvstore_core::{DType, Error, Key, KvStore, Result, Value, fallible};
 use tokio::time::Instant;
 
-use self::fold::{Failed, fold};
-pub(super) use self::transfer::{Sources, supply};
+use self::fold::{Failed, ServerParts, fold};
 use super::group::{Attempt, Caller, Entrant, RoundRule};
 use super::service::Service;
 use super::verbs::Answer;
@@ -94,10 +92,15 @@ impl Service {
 
     /// Adds up the values of a list of members, and pushes the sum, unless the list changes.
     async fn run_attempt(&self, keys: &Arc<[Key]>, Attempt { number, members }: Attempt) {
+        let server = ServerParts {
+            backends: self.holder.contents().backends(),
+            sources: &self.sources,
+            metrics: &self.metrics,
+        };
         let folded = tokio::select! {
             biased;
             () = self.group.replaced_attempt(keys, number) => return,
-            folded = fold(self, &members) => folded,
+            folded = fold(&server, &members) => folded,
         };
         let sums = match folded {
             Ok(sums) => Ok(sums),

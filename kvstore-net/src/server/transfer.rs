@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
+use super::group::Caller;
 use crate::proto;
-use crate::server::group::Caller;
 use crate::wire::{Incoming, Receiver};
 
 /// A range of the data of a push, and what receives it.
@@ -19,6 +19,9 @@ pub(crate) struct Order {
     pub(super) receiver: Receiver,
     pub(super) done: oneshot::Sender<Receiver>,
 }
+
+/// Sends what the server asks for during a call.
+pub(super) type Interim = mpsc::UnboundedSender<proto::Reply>;
 
 /// The orders for the stream of a call, or `None` while the call has no stream.
 type Orders = Option<mpsc::UnboundedSender<Order>>;
@@ -126,7 +129,7 @@ pub(crate) async fn supply<T>(
     made: impl Future<Output = T>,
     mut orders: mpsc::UnboundedReceiver<Order>,
     frames: &mut Incoming<proto::RequestFrame>,
-    replies: &mpsc::UnboundedSender<proto::Reply>,
+    replies: &Interim,
 ) -> Result<T, Status> {
     let (asked, mut expected) = mpsc::unbounded_channel();
     let mut ask = Box::pin(async move {
