@@ -196,7 +196,7 @@ macro_rules! floats {
     };
 }
 
-floats!(start, stop, step, low, high, loc, scale, a_min, a_max, base_lr);
+floats!(start, stop, step, low, high, loc, scale, a_min, a_max, base_lr, weight);
 
 /// Returns how many times each number is repeated.
 pub(crate) fn repeat(object: &Bound<'_, PyAny>) -> PyResult<usize> {

@@ -155,6 +155,12 @@ class Verbs:
         kv = self._on_server()
         return lambda: kv.on_member(print)
 
+    def set_weight(self):
+        self._on_server()
+        options = {"servers": self.server.address, "quorum": 1, "weight": 1}
+        kv = mx.kv.create("dist_quorum", **options)
+        return lambda: [kv.set_weight(2) for _ in range(1000)]
+
     def leave(self):
         stores = [self._on_server() for _ in range(20)]
         return lambda: [kv.leave() for kv in stores]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping, Sequence, TypedDict
+from typing import Any, Callable, Literal, Mapping, Sequence, TypedDict
 
 import numpy
 
@@ -31,7 +31,7 @@ class StoreOptions(TypedDict, total=False):
     insecure: bool | None
     quorum: int | None
     grace: float | None
-    late: str | None
+    late: Literal["reject", "next"] | None
     weight: float | None
 
 

@@ -68,6 +68,7 @@ _Known = Literal[
     "dist_async",
     "dist_device_async",
     "dist_async_device",
+    "dist_quorum",
 ]
 
 
@@ -288,7 +289,7 @@ class KVStore(_native.Store, KVStoreBase):
         if self._is_inherited:
             return "<KVStore, created before this process was forked>"
         # Counting the keys on servers waits for the network.
-        if "async" in self.type:
+        if "async" in self.type or self.type == "dist_quorum":
             return f"<KVStore {self.type}>"
         return f"<KVStore {self.type}, {len(self)} keys>"
 

@@ -54,8 +54,8 @@ impl PyStore {
     }
 
     /// Releases the values. Waits for the store's checkpoints. A ``dist_sync`` store also waits for
-    /// the other workers, unless ``set_barrier_before_exit(False)`` was called; a ``dist_async``
-    /// store waits for them only after ``set_barrier_before_exit(True)``. Raises the error of a
+    /// the other workers, unless ``set_barrier_before_exit(False)`` was called; a store on servers
+    /// waits for them only after ``set_barrier_before_exit(True)``. Raises the error of a
     /// checkpoint unless its ``wait`` has raised it. Does nothing when called again or in a forked
     /// child.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -495,10 +495,21 @@ impl PyStore {
         self.detached(py, |store| store.num_dead_node(node_id))
     }
 
-    /// Sets the weight of this worker in the weighted means of the next rounds: a number above 0,
-    /// for example of the examples that this worker has seen. The store must have been created
-    /// with the option ``weight``.
-    fn set_weight(&self, py: Python<'_>, weight: f64) -> PyResult<()> {
+    /// Sets the weight of this worker in the weighted means of the next rounds: a finite number
+    /// above 0, for example the number of examples that the next push is computed from. Raises
+    /// ``UnsupportedError`` if the store was created without the option ``weight``.
+    ///
+    /// >>> import mxkv as mx
+    /// >>> server = mx.kvstore_server.KVStoreServer('127.0.0.1:0')
+    /// >>> kv = mx.kv.create('dist_quorum', servers=server.address, quorum=1, weight=1)
+    /// >>> kv.set_weight(128)
+    /// >>> kv.close()
+    /// >>> server.close()
+    fn set_weight(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = convert::weight)] weight: f64,
+    ) -> PyResult<()> {
         self.detached(py, |store| store.set_weight(weight))
     }
 
