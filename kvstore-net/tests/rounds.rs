@@ -186,6 +186,38 @@ fn a_round_is_one_step_with_the_sum_in_the_order_of_names() {
     assert_eq!(stores[0].versions(&keys[..1]).unwrap(), [4]);
 }
 
+/// The server asks for 1 MiB at a time. Values may end at the end of such a range, or shortly
+/// before.
+#[test]
+fn values_may_fill_the_ranges_that_the_server_asks_for() {
+    let server = server();
+    let stores = ["a", "b"].map(|name| member(&server, name, 2));
+    let model = LocalStore::new("local", backends().clone()).unwrap();
+    let lens = [1 << 18, 1, (1 << 18) - 1, 1 << 19, (1 << 17) + 1, (1 << 18) - 2, 3];
+    let dtypes =
+        [DType::F32, DType::U8, DType::F32, DType::F32, DType::F16, DType::F64, DType::F64];
+    let keys: Vec<_> = (0..lens.len()).map(|number| key(&format!("k{number}"))).collect();
+    let values = |seed: u32| -> Vec<Value> {
+        let pairs = lens.iter().zip(dtypes);
+        pairs.map(|(len, dtype)| varied(&[*len], dtype, seed).into()).collect()
+    };
+    stores[0].init(&keys, &values(1)).unwrap();
+    model.init(&keys, &values(1)).unwrap();
+    thread::scope(|scope| {
+        for (store, seed) in stores.iter().zip([2, 3]) {
+            let (keys, values) = (&keys, &values);
+            scope.spawn(move || store.push(keys, &values(seed), 0).unwrap());
+        }
+    });
+    let both: Vec<_> = keys.iter().chain(&keys).cloned().collect();
+    let pushed: Vec<_> = values(2).into_iter().chain(values(3)).collect();
+    model.push(&both, &pushed, 0).unwrap();
+    let (found, expected) = (stores[1].pull(&keys, 0).unwrap(), model.pull(&keys, 0).unwrap());
+    for ((key, found), expected) in keys.iter().zip(found).zip(expected) {
+        assert!(found.to_bytes().unwrap() == expected.to_bytes().unwrap(), "key `{key}` differs");
+    }
+}
+
 #[test]
 fn several_values_of_a_key_are_summed_first() {
     let server = server();

@@ -66,7 +66,8 @@ impl StartedPush<'_> {
     }
 }
 
-/// Is called before a push changes the store; see [`LocalStore::push_observed`].
+/// Is called before a push changes the store; see
+/// [`LocalStore::push_observed`](crate::LocalStore::push_observed).
 pub type OnStart<'a> = dyn FnMut(&StartedPush<'_>) -> Result<()> + 'a;
 
 /// The functions that a push calls on the way.

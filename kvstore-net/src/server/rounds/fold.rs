@@ -130,8 +130,11 @@ fn steps(members: &[Arc<Entrant>]) -> Result<Vec<Step>> {
         let mut first = 0;
         loop {
             let len = (num_elements - first).min((most - num_bytes) / size);
-            let part = Part { key, first, spec: TensorSpec::new([len], spec.dtype()) };
-            fallible::push(&mut parts, part)?;
+            // Nothing fits into a step that the key before has filled.
+            if len > 0 {
+                let part = Part { key, first, spec: TensorSpec::new([len], spec.dtype()) };
+                fallible::push(&mut parts, part)?;
+            }
             (first, num_bytes) = (first + len, num_bytes + len * size);
             if first == num_elements {
                 break;
