@@ -28,10 +28,10 @@ this_platform() {
 # Links libgcc_s.so.1. Otherwise cargo-zigbuild links zig's LLVM unwinder statically, and the
 # process crashes when a thread ends in pthread_exit, as Python's daemon threads do: glibc unwinds
 # with libgcc_s, enters our frames, and these call the other unwinder. For the linker, a stub with
-# the symbols of libgcc_s is enough, for any processor. Paths are relative to the workspace, where
-# cargo runs the linker.
+# the symbols of libgcc_s is enough, for any processor. Its path is absolute, because some
+# dependencies are also shared libraries, which cargo links in their own folders.
 use_system_unwinder() {
-    unwinder=target/zigbuild/$target/libgcc_s.so.1
+    unwinder=$PWD/target/zigbuild/$target/libgcc_s.so.1
     mkdir -p "$(dirname "$unwinder")"
     "$venv/bin/python" -m ziglang cc -target "${1#linux-}-linux-gnu.$GLIBC" -shared -nostdlib \
         -Wl,-soname,libgcc_s.so.1 -Wl,--version-script=scripts/libgcc_s/unwind.map \

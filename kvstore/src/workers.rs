@@ -114,7 +114,7 @@ impl Store {
     ///     b.push("w", &full([2], 5.0, DType::F32, Device::cpu(0))?)?;
     ///     pushing.join().unwrap()
     /// })?;
-    /// assert_eq!(a.pull_new("w")?.to_vec::<f32>()?, [4.0, 4.0]);
+    /// assert_eq!(a.pull_new("w")?[0].to_vec::<f32>()?, [4.0, 4.0]);
     /// # Ok::<(), kvstore::Error>(())
     /// ```
     ///
