@@ -319,7 +319,7 @@ class Zig(ScriptTest):
         python.chmod(0o755)
         use = ". scripts/zig.sh; target=a-b; use_system_unwinder linux-a"
         show = 'echo "$CARGO_TARGET_A_B_RUSTFLAGS;${RUSTFLAGS:-}"'
-        flag = "-Clink-arg=target/zigbuild/a-b/libgcc_s.so.1"
+        flag = f"-Clink-arg={self.root}/target/zigbuild/a-b/libgcc_s.so.1"
         for flags, expected in [("", f" {flag};"), ("-Ca", f" {flag};-Ca {flag}")]:
             done, _ = self.run_script("-c", f"{use}; {use}; {show}", RUSTFLAGS=flags)
             self.assertEqual((done.stdout, done.stderr), (f"{expected}\n", ""))
