@@ -48,6 +48,12 @@ fn command() -> Command {
         .arg(text("address", "The address to listen on [default: 127.0.0.1:9191]"))
         .arg(text("store", "The store that holds the values: local (the default) or device"))
         .arg(text("checkpoints", "The folder for checkpoints on the server; without one, none"))
+        .arg(text(
+            "recovery",
+            "The folder for recovery points, from which the server continues after it was killed; \
+             without one, it starts empty",
+        ))
+        .arg(text("save_every", "How many seconds between recovery points [default: 30]"))
         .arg(text("journal", "The file for all calls that change values; without one, none"))
         .arg(text(
             "journal_mode",

@@ -25,6 +25,14 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
             println!("  error   {error}");
         }
     }
+    if let Some(recovery) = &status.recovery {
+        let age = recovery.age.map(|age| format!(", the last {} s ago", age.as_secs()));
+        let (num_points, num_bytes) = (recovery.num_points, recovery.num_bytes);
+        println!("recovery  {num_points} points{}, {num_bytes} bytes", age.unwrap_or_default());
+        if let Some(error) = &recovery.error {
+            println!("  error   {error}");
+        }
+    }
     println!("members   {}", status.members.len());
     for member in &status.members {
         let role = if member.is_reader { "reader" } else { "worker" };

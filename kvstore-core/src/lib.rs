@@ -50,6 +50,8 @@ pub use checkpoint::{
 };
 pub use compression::Compression;
 pub use cpu::CpuBackend;
+#[doc(hidden)]
+pub use file::replace_file;
 pub use half::{bf16, f16};
 pub use ndarray::{ArrayList, NDArray};
 pub use noise::Distribution;
@@ -60,8 +62,9 @@ pub use staleness::{push_staleness, with_staleness};
 pub use store::scratch;
 pub use store::{
     BlockSums, CompleteSums, Description, GroupMember, KeyStats, KvStore, LocalStore, OnExisting,
-    OnMembers, OnStart, Outputs, PulledValue, Snapshot, SnapshotFile, SnapshotSource, StartedPush,
-    Updater, WorkerGroup, check_clip, check_clipped_dtype, check_compressed,
+    OnMembers, OnRewind, OnStart, Outputs, PulledValue, Rewound, Snapshot, SnapshotFile,
+    SnapshotSource, StartedPush, Updater, WorkerGroup, check_clip, check_clipped_dtype,
+    check_compressed,
 };
 pub use tensor::{ExportedTensor, Generator, Range, Tensor, arange};
 pub use types::{

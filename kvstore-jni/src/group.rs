@@ -4,7 +4,7 @@
 use jni::objects::{JClass, JObject, JObjectArray, JString};
 use jni::sys::{jdouble, jlong};
 use jni::{Env, jni_sig, jni_str};
-use kvstore::GroupMember;
+use kvstore::{GroupMember, Rewound};
 
 use crate::callback::JavaCallback;
 use crate::convert;
@@ -36,6 +36,28 @@ fn on_member(
         });
     };
     Ok(convert::store(store)?.on_member(call)?)
+}
+
+native!(fn on_rewind(store: jlong, listener: dev.kvstore.RewoundCall));
+fn on_rewind(
+    env: &mut Env<'_>,
+    _class: JClass<'_>,
+    store: jlong,
+    listener: JObject<'_>,
+) -> Result<()> {
+    let listener = JavaCallback::new(env, &listener, "listener")?;
+    let call = move |rewound: &Rewound| {
+        // The Java side reports exceptions of the listener.
+        let _ = listener.call(
+            jni_str!("rewound"),
+            jni_sig!("(Ljava/lang/String;Ljava/lang/String;)V"),
+            |env| {
+                let version = JString::from_str(env, rewound.version.to_string())?;
+                Ok([JString::from_str(env, &rewound.server)?.into(), version.into()])
+            },
+        );
+    };
+    Ok(convert::store(store)?.on_rewind(call)?)
 }
 
 native!(fn set_weight(store: jlong, weight: jdouble));

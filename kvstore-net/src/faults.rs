@@ -62,6 +62,10 @@ pub(crate) enum Fault {
     FoldReversed,
     /// The push of a member that gives up stays in a round that has closed.
     KeepGivenUp,
+    /// A recovery point is made without waiting for the calls that run.
+    PointInCall,
+    /// A server that continues from a recovery point does not know the calls in it.
+    ForgetSavedCalls,
 }
 
 thread_local! {
@@ -116,6 +120,10 @@ impl Fault {
         (Self::FoldReversed, 0, "was not folded"),
         (Self::KeepGivenUp, 4, "failed"),
     ];
+
+    /// The faults of recovery, with their seeds among its schedules.
+    pub(crate) const OF_RECOVERY: [(Self, u64, &str); 2] =
+        [(Self::PointInCall, 944, "twice"), (Self::ForgetSavedCalls, 66, "twice")];
 
     /// Returns the fault that is planted in this thread.
     pub(crate) fn planted() -> Option<Self> {

@@ -38,7 +38,7 @@ use crate::server::VERSION;
 use crate::server::access::Access;
 use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
-use crate::server::group::Group;
+use crate::server::group::{Earlier, Group};
 use crate::server::holder::Holder;
 use crate::server::service::{Methods, Service};
 use crate::wire::{CALL, Incoming, Outgoing, compression_of, spec_of};
@@ -96,7 +96,8 @@ impl TestServer {
         let accounts = Accounts::new(&limits, &backends);
         let access = Access::unknown(false);
         let process = (PROCESS, &access.identity);
-        let joined = group.join(NAME, process, Role::Worker, Instant::now() + LEASE);
+        let joined =
+            group.join(NAME, process, (Role::Worker, Earlier::default()), Instant::now() + LEASE);
         let joined = runtime.block_on(joined);
         let service = Service::new(&group, &Arc::new(holder), (1, LEASE), &ending, access);
         let methods = Methods::new(service).expect("a valid description of the protocol");

@@ -108,7 +108,9 @@ mod versions;
 mod wire;
 
 pub use certificates::Certificates;
-pub use client::{JournalStatus, LatePush, NetStore, NetStoreOptions, ServerStatus};
+pub use client::{
+    JournalStatus, LatePush, NetStore, NetStoreOptions, RecoveryStatus, ServerStatus,
+};
 pub use journal::{IncompleteRecord, JournalMode};
 pub use kvstore_core::GroupMember;
 pub use replay::{Difference, ReplayOptions, ReplayReport, ReplayedKey, replay};

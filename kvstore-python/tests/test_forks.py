@@ -85,6 +85,7 @@ VERBS = {
     "version": "kv.version('a')",
     "members": "kv.members()",
     "on_member": "kv.on_member(print)",
+    "on_rewind": "kv.on_rewind(print)",
     "set_weight": "kv.set_weight(1)",
     "leave": "kv.leave()",
     "checkpoint_on_servers": "kv.checkpoint_on_servers('name')",

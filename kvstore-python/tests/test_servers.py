@@ -80,7 +80,7 @@ def test_the_threads_of_the_network_start_with_the_first_store_of_servers():
         ({"servers": ["a:1", 2]}, TypeError, r"servers\[1\]: expected a string, found 2"),
         ({"stalenes": 1}, TypeError, "`stalenes`: did you mean `staleness`"),
         ({"quorum": 0}, ValueError, "option `quorum`: expected a whole number above 0, found `0`"),
-        ({"quorum": 2.0}, TypeError, "quorum: expected a whole number, found 2.0"),
+        ({"quorum": 2.5}, TypeError, "quorum: expected a whole number, found 2.5"),
         ({"quorum": 1, "grace": -0.5}, ValueError, "option `grace`: expected a number of seconds "),
         ({"quorum": 1, "grace": "1"}, TypeError, "grace: expected a number of seconds, found '1'"),
         ({"quorum": 1, "late": "drop"}, ValueError, "`late`: expected `reject` or `next`, found "),
@@ -208,6 +208,35 @@ def test_members_come_and_leave(server):
     for call in (mx.kv.create().members, mx.kv.create().leave):
         with pytest.raises(mx.errors.UnsupportedError, match="no process joins or leaves"):
             call()
+
+
+def test_a_server_continues_from_its_recovery_point(tmp_path, monkeypatch):
+    reported = queue.SimpleQueue()
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reported.put(report.exc_value))
+    rewinds = queue.SimpleQueue()
+
+    def failing(rewound):
+        rewinds.put(rewound)
+        raise ValueError(rewound.version)
+
+    server = KVStoreServer("127.0.0.1:0", recovery=tmp_path, save_every=0.05)
+    kv = connect(server)
+    kv.on_rewind(failing)
+    kv.init("w", mx.nd.zeros(2))
+    for version in (1, 2):
+        kv.push("w", mx.nd.ones(2) * version)
+        server.close()
+        server = KVStoreServer(server.address, recovery=tmp_path)
+        assert rewinds.get(timeout=SECONDS) == mx.kv.Rewound(server.address, version)
+        assert reported.get(timeout=SECONDS).args == (version,)
+        assert kv.pull("w").tolist() == [version, version]
+        assert kv.version("w") == version
+    with pytest.raises(TypeError, match="function: expected a function"):
+        kv.on_rewind(None)
+    with pytest.raises(mx.errors.UnsupportedError):
+        mx.kv.create().on_rewind(print)
+    kv.close()
+    server.close()
 
 
 def test_a_failing_function_for_members_is_reported_and_called_again(server, monkeypatch):

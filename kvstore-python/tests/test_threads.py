@@ -155,6 +155,10 @@ class Verbs:
         kv = self._on_server()
         return lambda: kv.on_member(print)
 
+    def on_rewind(self):
+        kv = self._on_server()
+        return lambda: kv.on_rewind(print)
+
     def set_weight(self):
         self._on_server()
         options = {"servers": self.server.address, "quorum": 1, "weight": 1}

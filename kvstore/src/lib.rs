@@ -66,8 +66,8 @@ pub use kvstore_dist::{Group, LocalCollective, transport};
 #[cfg(feature = "net")]
 pub use kvstore_net::{
     Certificates, CommandHandler, Difference, IncompleteRecord, JournalMode, JournalStatus,
-    LatePush, NetStore, NetStoreOptions, ReplayOptions, ReplayReport, ReplayedKey, Server,
-    ServerOptions, ServerStatus, TraceContext, replay,
+    LatePush, NetStore, NetStoreOptions, RecoveryStatus, ReplayOptions, ReplayReport, ReplayedKey,
+    Server, ServerOptions, ServerStatus, TraceContext, replay,
 };
 
 #[doc(hidden)]
@@ -77,9 +77,9 @@ pub use kvstore_core::{
     Checkpoints, Compression, DType, Description, Device, DeviceInterop, DeviceKind, DeviceMemory,
     Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator, GroupMember,
     Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer, OptimizerState,
-    OptimizerStates, PulledValue, Queue, Range, Reduction, Result, RowSparse, Scalar, Shape,
-    Snapshot, SnapshotFile, SnapshotSource, Tensor, TensorSpec, UnaryOp, Updater, Value, Warmup,
-    WorkerGroup, bf16, f16, push_staleness, storage::Storage,
+    OptimizerStates, PulledValue, Queue, Range, Reduction, Result, Rewound, RowSparse, Scalar,
+    Shape, Snapshot, SnapshotFile, SnapshotSource, Tensor, TensorSpec, UnaryOp, Updater, Value,
+    Warmup, WorkerGroup, bf16, f16, push_staleness, storage::Storage,
 };
 
 /// Runs the Rust code of the manual.

@@ -1,6 +1,6 @@
 //! The verbs of a store that several processes share.
 
-use kvstore_core::{GroupMember, Result};
+use kvstore_core::{GroupMember, Result, Rewound};
 
 use crate::store::Store;
 
@@ -95,6 +95,36 @@ impl Store {
     /// - [`Unsupported`](crate::Error::Unsupported) if the processes of the store are fixed.
     pub fn on_member(&self, on_change: impl Fn(&[GroupMember]) + Send + 'static) -> Result<()> {
         self.inner()?.on_member(Box::new(on_change))
+    }
+
+    /// Calls a function each time a server that was killed continues from a recovery point. See
+    /// [`WorkerGroup::on_rewind`](crate::WorkerGroup::on_rewind).
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use std::time::Duration;
+    ///
+    /// use kvstore::{NetStoreOptions, Rewound, Server, ServerOptions, backends, connect};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let options = ServerOptions::new("127.0.0.1:0").recovery(folder.path());
+    /// let server = Server::start(backends(), &options)?;
+    /// let address = server.address().to_string();
+    /// let store = connect(&NetStoreOptions::new(&address))?;
+    /// let (sender, rewinds) = channel();
+    /// store.on_rewind(move |rewound: &Rewound| drop(sender.send(rewound.version)))?;
+    /// drop(server);
+    /// let options = ServerOptions::new(address).recovery(folder.path());
+    /// let server = Server::start(backends(), &options)?;
+    /// assert_eq!(rewinds.recv_timeout(Duration::from_secs(60))?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - The errors of [`Store::check_process`].
+    /// - [`Unsupported`](crate::Error::Unsupported) if the store has no servers.
+    pub fn on_rewind(&self, on_rewind: impl Fn(&Rewound) + Send + Sync + 'static) -> Result<()> {
+        self.inner()?.on_rewind(Box::new(on_rewind))
     }
 
     /// Sets the weight of this worker in the weighted means of the next rounds. See

@@ -71,6 +71,19 @@ impl Replacement {
     }
 }
 
+/// Writes a file that replaces an earlier one at once, for the files of other crates. Returns after
+/// the file and its folder have reached the disk.
+///
+/// # Errors
+/// - [`Error::Io`] if the file cannot be written. The old file is unchanged, unless the message
+///   says that the new one is in place.
+pub fn replace_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    Replacement::begin(path).write(write)
+}
+
 const WRITING: &str = "writing";
 /// At this point the new file has already replaced the old one, and the message must say so.
 const SYNCING: &str = "the new file is in place, but a power failure may bring back the old one, \

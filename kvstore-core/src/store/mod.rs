@@ -483,6 +483,17 @@ pub trait WorkerGroup {
         Err(fixed("on_member"))
     }
 
+    /// Calls a function each time a server that was killed continues from a recovery point, in a
+    /// thread of its own. Pushes after the point are lost. Calls without a reply are repeated, and
+    /// none takes effect twice. Replaces an earlier function.
+    ///
+    /// # Errors
+    /// - [`Unsupported`](crate::Error::Unsupported) if the store has no servers that continue.
+    fn on_rewind(&self, on_rewind: Box<OnRewind>) -> Result<()> {
+        let _ = on_rewind;
+        Err(fixed("on_rewind"))
+    }
+
     /// Sets the weight of this worker in the weighted means of the next rounds.
     ///
     /// # Errors
@@ -536,6 +547,19 @@ pub struct GroupMember {
 
 /// A function that is called with the live members of a group.
 pub type OnMembers = dyn Fn(&[GroupMember]) + Send;
+
+/// A server that continues from a recovery point: see [`WorkerGroup::on_rewind`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewound {
+    /// The address of the server.
+    pub server: String,
+    /// The highest version of a key in the recovery point. In a store with rounds, the number of
+    /// the last round that is not lost.
+    pub version: u64,
+}
+
+/// A function that is called when a server continues from a recovery point.
+pub type OnRewind = dyn Fn(&Rewound) + Send + Sync;
 
 fn fixed(verb: &str) -> Error {
     Error::Unsupported(format!("{verb}: no process joins or leaves this store"))

@@ -1,7 +1,6 @@
 //! [`Connection`]: the membership of this process at one server, and its calls.
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -25,9 +24,6 @@ use crate::rules::Backoff;
 use crate::trace::TraceContext;
 use crate::wire::{Elements, parse_spec};
 
-/// A function that is called with the members when they change.
-pub(super) type OnChange = dyn Fn(&[proto::Member]) + Send;
-
 /// How much longer than the server the client waits, so that the server's report of a timeout,
 /// which says for whom it waits, arrives first.
 const GRACE: Duration = Duration::from_secs(1);
@@ -38,11 +34,10 @@ pub(crate) struct Connection {
     streams: Streams,
     start: Instant,
     session: watch::Receiver<Session>,
-    members: Arc<Mutex<Members>>,
+    pub(super) members: Arc<Mutex<Members>>,
     calls: Mutex<Unanswered>,
     pulled: PulledVersions,
-    /// The barriers that this member has passed.
-    barriers: Mutex<Barriers>,
+    barriers: Arc<Mutex<Barriers>>,
     /// The run of the server that has the values, as far as this process knows.
     known_run: AtomicU64,
     /// Why this process has left, if not because the store was closed.
@@ -83,9 +78,9 @@ impl Unanswered {
 
 /// The barriers that an incarnation has passed, counted over the whole group.
 #[derive(Debug, Default)]
-struct Barriers {
-    incarnation: u64,
-    round: u64,
+pub(super) struct Barriers {
+    pub(super) incarnation: u64,
+    pub(super) round: u64,
 }
 
 /// Ends a membership from outside of its connection.
@@ -199,12 +194,14 @@ impl Connection {
         let (state, session) = watch::channel(Session::Absent("not connected yet".to_owned()));
         let (end, receiver) = mpsc::channel(1);
         let members = Arc::<Mutex<Members>>::default();
+        let barriers = Arc::<Mutex<Barriers>>::default();
         let membership = Membership {
             target: target.clone(),
             client,
             state,
             members: Arc::clone(&members),
-            has_joined: false,
+            barriers: Arc::clone(&barriers),
+            earlier: None,
         };
         tokio::spawn(membership.run(receiver));
         let connection = Arc::new(Self {
@@ -216,7 +213,7 @@ impl Connection {
             members,
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
             pulled: PulledVersions::default(),
-            barriers: Mutex::default(),
+            barriers,
             known_run: AtomicU64::new(0),
             left_because: Arc::default(),
             end,
@@ -251,7 +248,9 @@ impl Connection {
     /// Returns whether the server was restarted, and may have lost its values.
     pub(super) fn is_restarted(&self) -> bool {
         let known = self.known_run.load(Ordering::Relaxed);
-        self.membership().is_some_and(|joined| joined.server_run != known)
+        let has_lost =
+            |joined: proto::JoinReply| joined.server_run != known && joined.rewound.is_none();
+        self.membership().is_some_and(has_lost)
     }
 
     /// Returns whether the connection is lost.
@@ -293,27 +292,6 @@ impl Connection {
     /// Returns the newest list of live members, in the order of their ranks.
     pub(super) fn members(&self) -> Vec<proto::Member> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
-    }
-
-    /// Calls `on_change` with the members when they change, in a thread of its own, because the
-    /// function may call the store.
-    pub(super) fn on_members(&self, on_change: Box<OnChange>) -> Result<()> {
-        let (sender, receiver) = std::sync::mpsc::channel::<Vec<proto::Member>>();
-        let calling =
-            std::thread::Builder::new().name("kvstore-members".to_owned()).spawn(move || {
-                for members in receiver {
-                    let call = AssertUnwindSafe(|| on_change(&members));
-                    if catch_unwind(call).is_err() {
-                        tracing::error!("a function for changes of members has panicked");
-                    }
-                }
-            });
-        calling.map_err(|source| Error::Transport {
-            operation: "cannot start a thread for changes of members".to_owned(),
-            source: source.into(),
-        })?;
-        self.members.lock().unwrap_or_else(PoisonError::into_inner).on_change = Some(sender);
-        Ok(())
     }
 
     /// Returns what ends the membership. It does not keep this process a member.
@@ -533,7 +511,7 @@ impl Connection {
                 if let Ok(Answer { reply, .. }) = &answer
                     && reply.has_elements
                 {
-                    self.pulled.keep(&reply.values, joined.incarnation);
+                    self.pulled.keep(&reply.values, joined);
                 }
                 Attempt::Answered(Box::new(answer))
             }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use kvstore_core::{GroupMember, OnMembers, PartList, Result, WorkerGroup};
+use kvstore_core::{GroupMember, OnMembers, OnRewind, PartList, Result, WorkerGroup};
 
 use super::connection::Call;
 use super::round_options::without_weight;
@@ -76,6 +76,11 @@ impl WorkerGroup for NetStore {
     fn on_member(&self, on_change: Box<OnMembers>) -> Result<()> {
         let call = move |members: &[proto::Member]| on_change(&members_of(members));
         self.servers.first().on_members(Box::new(call))
+    }
+
+    fn on_rewind(&self, on_rewind: Box<OnRewind>) -> Result<()> {
+        let on_rewind = Arc::<OnRewind>::from(on_rewind);
+        self.servers.on_rewind(&on_rewind)
     }
 
     fn leave(&self) -> Result<()> {

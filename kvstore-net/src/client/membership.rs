@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::connection::fraction;
+use super::connection::{Barriers, fraction};
 use crate::certificates::{Security, refusal};
 use crate::proto::store_client::StoreClient;
 use crate::proto::{self, member_message, server_message};
@@ -54,6 +54,9 @@ pub(super) struct Members {
     pub(super) now: Vec<proto::Member>,
     /// Sends each new list to the thread that calls the user's function.
     pub(super) on_change: Option<std::sync::mpsc::Sender<Vec<proto::Member>>>,
+    /// Sends the version to the thread that calls the user's function, when the server continues
+    /// from a recovery point.
+    pub(super) on_rewind: Option<std::sync::mpsc::Sender<u64>>,
 }
 
 /// Keeps this process a member.
@@ -62,7 +65,9 @@ pub(super) struct Membership {
     pub(super) client: StoreClient<Channel>,
     pub(super) state: watch::Sender<Session>,
     pub(super) members: Arc<Mutex<Members>>,
-    pub(super) has_joined: bool,
+    pub(super) barriers: Arc<Mutex<Barriers>>,
+    /// The last membership.
+    pub(super) earlier: Option<proto::JoinReply>,
 }
 
 impl Membership {
@@ -148,6 +153,7 @@ impl Membership {
     /// Joins and renews the lease until the membership ends.
     async fn stay(&mut self, end: &mut mpsc::Receiver<()>) -> Ended {
         let (sender, receiver) = mpsc::channel(4);
+        let earlier_incarnation = self.earlier.as_ref().map_or(0, |joined| joined.incarnation);
         let join = proto::JoinRequest {
             version: VERSION,
             name: self.target.name.clone(),
@@ -155,6 +161,8 @@ impl Membership {
             is_reader: self.target.is_reader,
             server: self.target.place.0,
             num_servers: self.target.place.1,
+            earlier_incarnation,
+            passed_barriers: self.passed_barriers(earlier_incarnation),
         };
         // The channel is empty, so this does not wait.
         let _ = sender.try_send(to_server(member_message::Content::Join(join)));
@@ -177,10 +185,11 @@ impl Membership {
             _ = end.recv() => return Ended::Left,
             joined = joining => match joined {
                 Ok(joined) => joined,
-                Err(status) => return Ended::of(status, self.has_joined),
+                Err(status) => return Ended::of(status, self.earlier.is_some()),
             },
         };
-        self.has_joined = true;
+        self.rewind(&joined);
+        self.earlier = Some(joined.clone());
         self.note(&members.members);
         let lease = Duration::from_millis(joined.lease_ms.max(3));
         self.state.send_replace(Session::Joined(joined));
@@ -211,7 +220,7 @@ impl Membership {
                     Ok(None) => {
                         return Ended::Lost("the server has closed the connection".to_owned());
                     }
-                    Err(status) => return Ended::of(status, self.has_joined),
+                    Err(status) => return Ended::of(status, true),
                 },
                 _ = renewals.tick() => {
                     if last_answer.elapsed() > lease {
@@ -222,6 +231,26 @@ impl Membership {
                     )));
                 }
             }
+        }
+    }
+
+    /// Returns the number of barriers that this process has seen the group pass.
+    fn passed_barriers(&self, incarnation: u64) -> u64 {
+        let barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
+        if barriers.incarnation == incarnation { barriers.round } else { 0 }
+    }
+
+    /// Reports that the server has lost pushes, if it continues from a recovery point.
+    fn rewind(&self, joined: &proto::JoinReply) {
+        let is_other_run =
+            self.earlier.as_ref().is_some_and(|earlier| earlier.server_run != joined.server_run);
+        let Some(rewound) = joined.rewound.filter(|_| is_other_run) else { return };
+        let version = rewound.version;
+        tracing::warn!(server = self.target.server, version, "the server was rewound");
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(on_rewind) = &members.on_rewind {
+            // Sending fails only if the thread has ended, and then no function is left to call.
+            let _ = on_rewind.send(version);
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod connection;
 mod descriptions;
 pub(crate) mod driver;
 pub(crate) mod endpoint;
+mod events;
 mod group;
 pub(crate) mod membership;
 mod options;
@@ -20,5 +21,5 @@ pub(crate) mod streams;
 
 pub use options::NetStoreOptions;
 pub use round_options::LatePush;
-pub use status::{JournalStatus, ServerStatus};
+pub use status::{JournalStatus, RecoveryStatus, ServerStatus};
 pub use store::NetStore;

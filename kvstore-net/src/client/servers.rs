@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kvstore_core::key::describe_call;
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Compression, Error, Key, Result, Value};
+use kvstore_core::{Backends, Compression, Error, Key, OnRewind, Result, Rewound, Value};
 
 use super::connection::{Answer, Call, Connection, is_unknown};
 use super::driver::Driver;
@@ -128,6 +128,16 @@ impl Servers {
     pub(super) fn restarted(&self) -> Vec<&str> {
         let restarted = self.all.iter().filter(|connection| connection.is_restarted());
         restarted.map(|connection| connection.server()).collect()
+    }
+
+    /// Calls `on_rewind` when a server continues from a recovery point.
+    pub(super) fn on_rewind(&self, on_rewind: &Arc<OnRewind>) -> Result<()> {
+        self.all.iter().try_for_each(|connection| {
+            let (server, on_rewind) = (connection.server().to_owned(), Arc::clone(on_rewind));
+            connection.on_rewind(Arc::new(move |version| {
+                on_rewind(&Rewound { server: server.clone(), version });
+            }))
+        })
     }
 
     /// Runs a future and waits for its result.

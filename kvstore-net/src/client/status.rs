@@ -34,6 +34,21 @@ pub struct ServerStatus {
     pub uptime: Duration,
     /// The journal of the server, if it has one.
     pub journal: Option<JournalStatus>,
+    /// The recovery points of the server, if it makes them.
+    pub recovery: Option<RecoveryStatus>,
+}
+
+/// The recovery points of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveryStatus {
+    /// The number of points of this run of the server.
+    pub num_points: u64,
+    /// The bytes of the last one.
+    pub num_bytes: u64,
+    /// The age of the last one of this run.
+    pub age: Option<Duration>,
+    /// Why the last attempt to make a point has failed.
+    pub error: Option<String>,
 }
 
 /// The state of the journal of a server.
@@ -94,6 +109,12 @@ impl ServerStatus {
                 num_records: journal.num_records,
                 num_bytes: journal.num_bytes,
                 error: journal.error,
+            }),
+            recovery: status.recovery.map(|recovery| RecoveryStatus {
+                num_points: recovery.num_points,
+                num_bytes: recovery.num_bytes,
+                age: recovery.age_ms.map(Duration::from_millis),
+                error: recovery.error,
             }),
         })
     }

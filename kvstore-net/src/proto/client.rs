@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 554d4d03
+// CRC-32 of the source: 45e8e35a
 /// Generated client implementations.
 pub mod store_client {
     #![allow(

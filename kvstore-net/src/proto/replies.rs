@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 554d4d03
+// CRC-32 of the source: 45e8e35a
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -87,6 +87,22 @@ pub struct Status {
     /// Absent if the server has no journal.
     #[prost(message, optional, tag = "9")]
     pub journal: ::core::option::Option<JournalStatus>,
+    /// Absent if the server makes no recovery points.
+    #[prost(message, optional, tag = "10")]
+    pub recovery: ::core::option::Option<RecoveryStatus>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecoveryStatus {
+    /// The recovery points of this run of the server, and the bytes and the age of the last one.
+    #[prost(uint64, tag = "1")]
+    pub num_points: u64,
+    #[prost(uint64, tag = "2")]
+    pub num_bytes: u64,
+    #[prost(uint64, optional, tag = "3")]
+    pub age_ms: ::core::option::Option<u64>,
+    /// Why the last attempt to make one has failed.
+    #[prost(string, optional, tag = "4")]
+    pub error: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JournalStatus {

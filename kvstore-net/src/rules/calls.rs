@@ -56,7 +56,39 @@ impl AnsweredCalls {
     }
 }
 
+/// The calls of a member as a server saves them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedCalls<T> {
+    /// The member has the replies of all calls below this number.
+    pub answered_below: u64,
+    /// Except these.
+    pub unanswered: Vec<u64>,
+    /// The outcomes of calls whose replies the member may not have. Calls that were running are not
+    /// here: they have not taken effect.
+    pub outcomes: Vec<(u64, T)>,
+}
+
 impl<T: Clone> Calls<T> {
+    /// Returns the calls that have taken effect.
+    pub fn saved(&self) -> SavedCalls<T> {
+        let outcomes = self.outcomes.iter();
+        let outcomes = outcomes.filter_map(|(call, outcome)| Some((*call, outcome.clone()?)));
+        SavedCalls {
+            answered_below: self.answered.below,
+            unanswered: self.answered.except.iter().copied().collect(),
+            outcomes: outcomes.collect(),
+        }
+    }
+
+    /// Returns calls that an earlier run of the server has saved.
+    pub fn restored(saved: SavedCalls<T>, most: usize) -> Self {
+        let except = saved.unanswered.into_iter().collect();
+        let answered = AnsweredCalls { below: saved.answered_below.max(1), except };
+        let outcomes = saved.outcomes.into_iter();
+        let outcomes = outcomes.map(|(call, outcome)| (call, Some(outcome))).collect();
+        Self { answered, outcomes, most }
+    }
+
     /// Returns the calls of a new incarnation, which may have up to `most` unconfirmed calls.
     pub fn new(most: usize) -> Self {
         let answered = AnsweredCalls { below: 1, except: BTreeSet::new() };

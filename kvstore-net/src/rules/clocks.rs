@@ -50,6 +50,16 @@ impl<K: Clone + Eq + Hash, M: Clone + Eq + Hash> Clocks<K, M> {
         clocks.and_then(|clocks| clocks.get(member)).copied().unwrap_or_default()
     }
 
+    /// Returns the keys that have clocks.
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.clocks.keys()
+    }
+
+    /// Sets the clock of a member that an earlier run of the server has saved.
+    pub fn set(&mut self, key: K, member: M, clock: u64) {
+        self.clocks.entry(key).or_default().insert(member, clock);
+    }
+
     /// Returns the first of the live workers for which a pull of this member must wait.
     pub fn awaited<'a>(&self, key: &K, member: &M, staleness: u64, live: &'a [M]) -> Option<&'a M> {
         let least = self.clock(key, member).saturating_sub(staleness);

@@ -13,6 +13,9 @@ const MOST_DEAD: usize = 1024;
 /// How many replaced processes are remembered for each name.
 const MOST_REPLACED: usize = 16;
 
+/// For how many runs of a server it is remembered which members have joined too late to be saved.
+const MOST_RUNS: usize = 1024;
+
 /// Whether a member changes the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -58,6 +61,23 @@ impl Member {
     }
 }
 
+/// A member as a server saves it, so that its next run knows the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedMember {
+    /// The name.
+    pub name: String,
+    /// As in [`Member`].
+    pub rank: u64,
+    /// As in [`Member`].
+    pub incarnation: u64,
+    /// As in [`Member`].
+    pub role: Role,
+    /// The random number of the process.
+    pub process: u64,
+    /// The processes that had the name before.
+    pub replaced: Vec<u64>,
+}
+
 /// An accepted join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
@@ -89,7 +109,11 @@ pub enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Members {
     lease: Duration,
+    floor: u64,
     last_number: u64,
+    /// If this run continues from earlier ones: for each, the last number when the members were
+    /// saved, and the floor of the next run. Members with numbers in between have joined later.
+    lost: Vec<(u64, u64)>,
     known: BTreeMap<String, Member>,
     replaced: BTreeMap<String, Replaced>,
     num_changes: u64,
@@ -111,7 +135,100 @@ impl Members {
     /// does not mistake an earlier process for a later one.
     pub fn new(lease: Duration, floor: u64) -> Self {
         let (known, replaced) = (BTreeMap::new(), BTreeMap::new());
-        Self { lease, last_number: floor, known, replaced, num_changes: 0 }
+        Self { lease, floor, last_number: floor, lost: Vec::new(), known, replaced, num_changes: 0 }
+    }
+
+    /// Returns the largest number of all incarnations and connections.
+    pub fn last_number(&self) -> u64 {
+        self.last_number
+    }
+
+    /// Returns all known members, live or dead.
+    pub fn saved(&self) -> impl Iterator<Item = SavedMember> {
+        self.known.iter().map(|(name, member)| {
+            let replaced = self.replaced.get(name);
+            SavedMember {
+                name: name.clone(),
+                rank: member.rank,
+                incarnation: member.incarnation,
+                role: member.role,
+                process: member.process,
+                replaced: replaced.map(|replaced| replaced.processes.clone()).unwrap_or_default(),
+            }
+        })
+    }
+
+    /// Continues with the members that an earlier run of the server has saved. They get a lease, so
+    /// that they have time to connect again. `last_number` and `lost` are those of the earlier run.
+    pub fn restore(
+        &mut self,
+        now: Duration,
+        (last_number, lost): (u64, Vec<(u64, u64)>),
+        saved: impl IntoIterator<Item = SavedMember>,
+    ) {
+        self.lost = lost;
+        self.lost.push((last_number, self.floor));
+        self.lost.drain(..self.lost.len().saturating_sub(MOST_RUNS));
+        let presence = Presence::Lease(now.saturating_add(self.lease));
+        for saved in saved {
+            let SavedMember { name, rank, incarnation, role, process, replaced } = saved;
+            if !replaced.is_empty() {
+                let replaced = Replaced { processes: replaced, unused: None };
+                self.replaced.insert(name.clone(), replaced);
+            }
+            let member = Member { rank, incarnation, role, process, connection: 0, presence };
+            self.known.insert(name, member);
+            self.num_changes += 1;
+        }
+    }
+
+    /// Returns whether this incarnation may be one of an earlier run from which this one continues.
+    pub fn is_of_earlier_run(&self, incarnation: u64) -> bool {
+        !self.lost.is_empty() && (1..=self.floor).contains(&incarnation)
+    }
+
+    /// Returns the numbers that belong to members who have joined after the members of their run
+    /// were saved: those above the first and up to the second of each pair.
+    pub fn lost(&self) -> &[(u64, u64)] {
+        &self.lost
+    }
+
+    /// Adds a member that had an incarnation before it lost its connection, or 0.
+    ///
+    /// If this run continues from an earlier one, the member may have joined after the members were
+    /// saved. Then it takes the name from a saved process that had it before, and keeps its
+    /// incarnation, because none of its calls is known.
+    ///
+    /// # Errors
+    /// - The errors of [`Self::join`].
+    pub fn join_again(
+        &mut self,
+        now: Duration,
+        name: &str,
+        (process, incarnation): (u64, u64),
+        role: Role,
+    ) -> Result<Joined, Refusal> {
+        if !self.is_of_earlier_run(incarnation) {
+            return self.join(now, name, process, role);
+        }
+        if let Some(member) = self.known.get_mut(name).filter(|member| member.process != process) {
+            if member.incarnation > incarnation {
+                return Err(Refusal::Fenced);
+            }
+            if member.is_live() {
+                member.presence = Presence::Dead(now);
+                self.num_changes += 1;
+            }
+        }
+        let mut joined = self.join(now, name, process, role)?;
+        let is_lost = |(after, up_to): &(u64, u64)| incarnation > *after && incarnation <= *up_to;
+        if joined.is_new
+            && self.lost.iter().any(is_lost)
+            && let Some(member) = self.known.get_mut(name)
+        {
+            (member.incarnation, joined.incarnation) = (incarnation, incarnation);
+        }
+        Ok(joined)
     }
 
     /// Adds a member, or continues the one of the same process. `process` is a random number that

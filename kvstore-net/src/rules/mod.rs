@@ -13,8 +13,8 @@ mod rounds;
 mod versions;
 
 pub use backoff::Backoff;
-pub use calls::{Begun, Calls};
+pub use calls::{Begun, Calls, SavedCalls};
 pub use clocks::Clocks;
-pub use members::{Joined, Member, Members, Refusal, Role};
+pub use members::{Joined, Member, Members, Refusal, Role, SavedMember};
 pub use rounds::{Quorum, Round};
 pub use versions::Versions;

@@ -46,6 +46,24 @@ impl<K: Clone + Eq + Hash> Versions<K> {
         self.by_key.get(key).map_or(0, since)
     }
 
+    /// Returns each key with its version before the first push, and now. Others have the version
+    /// [`Self::floor`].
+    pub fn saved(&self) -> impl Iterator<Item = (&K, (u64, u64))> {
+        self.by_key.iter().map(|(key, version)| (key, (version.first, version.now)))
+    }
+
+    /// Returns the highest version of all keys that were removed.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Returns versions that an earlier run of the server has saved.
+    pub fn restored(floor: u64, saved: impl IntoIterator<Item = (K, (u64, u64))>) -> Self {
+        let saved = saved.into_iter();
+        let by_key = saved.map(|(key, (first, now))| (key, Version { first, now })).collect();
+        Self { by_key, floor }
+    }
+
     /// Removes a key.
     pub fn remove_key(&mut self, key: &K) {
         if let Some(version) = self.by_key.remove(key) {

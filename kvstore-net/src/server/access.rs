@@ -52,6 +52,15 @@ pub(crate) struct Identity(Option<Arc<[u8]>>);
 
 impl Identity {
     pub(crate) const NONE: Self = Self(None);
+
+    /// Returns the identity of a certificate with this public key.
+    pub(super) fn of_public_key(key: Option<Vec<u8>>) -> Self {
+        Self(key.map(Into::into))
+    }
+
+    pub(super) fn public_key(&self) -> Option<Vec<u8>> {
+        self.0.as_deref().map(Into::into)
+    }
 }
 
 /// What a caller may do, who it is, and the account that counts what its calls hold.

@@ -113,6 +113,11 @@ impl Service {
         if role == Role::Reader && matches!(verb, Verb::Push(_)) {
             return Ok(failed(&Error::invalid("push: this member has joined as a reader")));
         }
+        if matches!(verb, Verb::Push(_))
+            && self.recovery.as_ref().is_some_and(|recovery| recovery.awaits_updater())
+        {
+            return Err(Status::aborted("the program of the server has not set its updater yet"));
+        }
         let received = timeout_at(deadline, self.receive(&verb, first, frames)).await;
         let late = |_| Status::deadline_exceeded("the data of the request did not arrive in time");
         let (payload, charge) = match received.map_err(late)? {
@@ -288,6 +293,9 @@ impl Service {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let (mut pushed, mut removed) = (Vec::new(), Vec::new());
+        // Until the outcome is recorded.
+        let mut effects = None;
+        let changes_more = verbs::changes_more_than_values(&verb);
         let result = match verb {
             Verb::Barrier(barrier) => {
                 let passed = self.group.barrier(caller, barrier.round, deadline).await;
@@ -306,6 +314,7 @@ impl Service {
                 return Box::pin(self.write_in_round(running, caller, push, end)).await;
             }
             mut verb => {
+                effects = Some(self.effects.read().await);
                 if let Verb::Remove(keys) = &mut verb
                     && self.access.permission < Permission::Administer
                 {
@@ -343,6 +352,10 @@ impl Service {
             self.group.remove_keys(&removed);
         }
         running.finish(outcome, &pushed);
+        drop(effects);
+        if let Some(recovery) = self.recovery.as_ref().filter(|_| changes_more) {
+            recovery.request();
+        }
         answer
     }
 
@@ -355,15 +368,15 @@ impl Service {
         (as_expected, deadline): (StoreResult<bool>, Instant),
     ) -> Answer {
         let made = async {
-            if !as_expected? {
-                return Ok((Answer::out_of_date(), Vec::new()));
+            if as_expected? {
+                self.push_to_round(caller, push, deadline).await
+            } else {
+                Ok(Answer::out_of_date())
             }
-            self.push_to_round(caller, push, deadline).await
         };
         let made: StoreResult<_> = made.await;
-        let (answer, pushed) =
-            made.unwrap_or_else(|error| (self.failed_call(caller, error), Vec::new()));
-        running.finish_in_round(answer.reply.failure.clone(), &pushed);
+        let answer = made.unwrap_or_else(|error| self.failed_call(caller, error));
+        running.finish_in_round(answer.reply.failure.clone());
         answer
     }
 
@@ -433,6 +446,16 @@ impl Service {
             journal: self.holder.contents().journal().map(|journal| {
                 let JournalState { mode, num_records, num_bytes, error } = journal.state();
                 proto::JournalStatus { mode: mode.to_owned(), num_records, num_bytes, error }
+            }),
+            recovery: self.recovery.as_ref().map(|recovery| {
+                let state = recovery.state();
+                let age_ms = state.age().map(|age| age.as_millis());
+                proto::RecoveryStatus {
+                    num_points: state.num_points,
+                    num_bytes: state.num_bytes,
+                    age_ms: age_ms.map(|age| u64::try_from(age).unwrap_or(u64::MAX)),
+                    error: state.error,
+                }
             }),
         };
         let reply = proto::Reply { status: Some(found), ..Default::default() };

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use kvstore_core::{Error, Result};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -19,6 +19,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use super::group::RoundCounts;
+use super::recovery::RecoveryState;
 use crate::journal::JournalState;
 
 /// The verb of a call, and how it has ended.
@@ -72,6 +73,7 @@ struct Contents {
     peers: Count,
     snapshots: Count,
     journal: JournalMetrics,
+    recovery: RecoveryMetrics,
     uptime: Gauge<f64, AtomicU64>,
 }
 
@@ -84,18 +86,53 @@ struct JournalMetrics {
 }
 
 impl JournalMetrics {
-    fn register(&self, registry: &mut Registry) {
+    fn registered(registry: &mut Registry) -> Self {
+        let this = Self::default();
         let help = "Records that this run of the server has written to its journal";
-        registry.register("journal_records", help, self.records.clone());
+        registry.register("journal_records", help, this.records.clone());
         let help = "Size of the journal";
-        registry.register_with_unit("journal", help, Unit::Bytes, self.size.clone());
+        registry.register_with_unit("journal", help, Unit::Bytes, this.size.clone());
         let help = "1 if the journal has stopped after an error, or if calls fail because of it";
-        registry.register("journal_failed", help, self.failed.clone());
+        registry.register("journal_failed", help, this.failed.clone());
+        this
     }
 
     fn set(&self, state: &JournalState) {
         self.records.set(state.num_records);
         self.size.set(state.num_bytes);
+        self.failed.set(u64::from(state.error.is_some()));
+    }
+}
+
+/// The recovery points; zeros without a folder for them.
+#[derive(Default)]
+struct RecoveryMetrics {
+    points: Count,
+    size: Count,
+    time: Gauge<f64, AtomicU64>,
+    failed: Count,
+}
+
+impl RecoveryMetrics {
+    fn registered(registry: &mut Registry) -> Self {
+        let this = Self::default();
+        let help = "Recovery points that this run of the server has made";
+        registry.register("recovery_points", help, this.points.clone());
+        let help = "Size of the last recovery point";
+        registry.register_with_unit("recovery_point", help, Unit::Bytes, this.size.clone());
+        let help = "When the last recovery point was made, as Unix time; 0 if there is none";
+        let time = this.time.clone();
+        registry.register_with_unit("recovery_point_timestamp", help, Unit::Seconds, time);
+        let help = "1 if the last attempt to make a recovery point has failed";
+        registry.register("recovery_failed", help, this.failed.clone());
+        this
+    }
+
+    fn set(&self, state: &RecoveryState) {
+        self.points.set(state.num_points);
+        self.size.set(state.num_bytes);
+        let since = state.made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        self.time.set(since.unwrap_or_default().as_secs_f64());
         self.failed.set(u64::from(state.error.is_some()));
     }
 }
@@ -125,6 +162,7 @@ pub(crate) struct Sample {
     pub(crate) peers: u64,
     pub(crate) snapshots: u64,
     pub(crate) journal: JournalState,
+    pub(crate) recovery: RecoveryState,
     pub(crate) uptime: Duration,
 }
 
@@ -148,13 +186,12 @@ impl Metrics {
                 metric
             }};
         }
-        let durations: fn() -> Histogram = duration_histogram;
         let calls = register!("calls", "Calls of members that have ended", Family::default());
         let durations = register!(
             "call_duration",
             "Time from the first frame of a request to the start of its reply",
             Unit::Seconds,
-            Family::new_with_constructor(durations)
+            Family::new_with_constructor(duration_histogram as fn() -> Histogram)
         );
         let received = register!(
             "received",
@@ -179,11 +216,8 @@ impl Metrics {
         );
         let barriers = register!("barriers", "Barriers passed by the group", Count::default());
         let rounds = register!("rounds", "Rounds that were committed", Count::default());
-        let open_rounds = register!(
-            "open_rounds",
-            "Rounds that wait for members or their values",
-            Count::default()
-        );
+        let open_rounds =
+            register!("open_rounds", "Rounds that wait for members or values", Count::default());
         let late_pushes =
             register!("late_pushes", "Pushes that came too late for their round", Count::default());
         let keys = register!("keys", "Keys", Count::default());
@@ -209,8 +243,8 @@ impl Metrics {
             Unit::Seconds,
             Gauge::<f64, AtomicU64>::default()
         );
-        let journal = JournalMetrics::default();
-        journal.register(&mut registry);
+        let journal = JournalMetrics::registered(&mut registry);
+        let recovery = RecoveryMetrics::registered(&mut registry);
         Self(Arc::new(Contents {
             registry,
             calls,
@@ -233,6 +267,7 @@ impl Metrics {
             peers,
             snapshots,
             journal,
+            recovery,
             uptime,
         }))
     }
@@ -290,6 +325,7 @@ impl Metrics {
         contents.peers.set(sample.peers);
         contents.snapshots.set(sample.snapshots);
         contents.journal.set(&sample.journal);
+        contents.recovery.set(&sample.recovery);
         contents.uptime.set(sample.uptime.as_secs_f64());
         let mut text = String::new();
         encode(&mut text, &contents.registry)
@@ -353,7 +389,14 @@ mod tests {
         metrics.receive(10);
         let journal =
             JournalState { num_records: 5, num_bytes: 6, error: Some("full".to_owned()), mode: "" };
-        let sample = Sample { workers: 3, limit_bytes: Some(7), journal, ..Sample::default() };
+        let recovery = RecoveryState {
+            num_points: 8,
+            num_bytes: 9,
+            made: Some(UNIX_EPOCH + Duration::from_millis(1500)),
+            error: None,
+        };
+        let sample =
+            Sample { workers: 3, limit_bytes: Some(7), journal, recovery, ..Sample::default() };
         let text = metrics.text(&sample).unwrap();
         for line in [
             "kvstore_calls_running 0",
@@ -366,6 +409,10 @@ mod tests {
             "kvstore_journal_records 5",
             "kvstore_journal_bytes 6",
             "kvstore_journal_failed 1",
+            "kvstore_recovery_points 8",
+            "kvstore_recovery_point_bytes 9",
+            "kvstore_recovery_point_timestamp_seconds 1.5",
+            "kvstore_recovery_failed 0",
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");

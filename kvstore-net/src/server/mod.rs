@@ -18,6 +18,7 @@ mod options;
 mod pausing;
 mod recorded;
 mod records;
+pub(crate) mod recovery;
 mod replies;
 mod report;
 mod rounds;
@@ -45,6 +46,7 @@ use self::contents::Contents;
 use self::group::Group;
 use self::holder::Holder;
 use self::http::HttpEndpoint;
+use self::recovery::{PointFolder, PointStore, Recovery};
 use self::service::{Methods, Service};
 use self::serving::{Acceptor, CLOSE, serve};
 use self::standard::Health;
@@ -97,6 +99,7 @@ pub struct Server {
     group: Arc<Group>,
     commands: Commands,
     health: Health,
+    recovery: Option<Arc<Recovery>>,
     end: watch::Sender<bool>,
     serving: Mutex<Option<Serving>>,
     /// The process that has the threads of the server.
@@ -104,13 +107,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with an empty store.
+    /// Starts a server with an empty store, or with that of the newest
+    /// [recovery point](ServerOptions::recovery).
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the store's name is unknown, or if other machines can reach
     ///   the address, but there are neither certificates nor [`ServerOptions::insecure`].
     /// - [`Error::Transport`] if the address cannot be used, for example because another program
     ///   listens on it.
+    /// - [`Error::Corrupt`] if the recovery point is damaged.
     pub fn start(backends: &Backends, options: &ServerOptions) -> Result<Self> {
         options.check()?;
         let store = LocalStore::new(&options.store, backends.clone()).ok_or_else(|| {
@@ -154,7 +159,14 @@ impl Server {
         let access = Access::unknown(certificates.is_some());
         let service = Service::new(&group, &holder, (run, options.lease), &ending, access);
         let health = service.health.clone();
-        let methods = Methods::new(service.with_commands(commands.clone()))?;
+        let recovery = options.recovery.as_deref().map(|folder| {
+            let points = PointStore::Folder(Arc::new(PointFolder::open(folder)?));
+            let parts = (&group, &holder, &service.effects);
+            Recovery::open(points, (options.save_every, run), parts).map(Arc::new)
+        });
+        let recovery = recovery.transpose()?;
+        let service = service.with_commands(commands.clone()).with_recovery(recovery.clone());
+        let methods = Methods::new(service)?;
         let accounts = Accounts::new(&options.limits, backends);
         let endpoint = endpoint.map(|endpoint| {
             let reports = methods.service().reports(Arc::clone(&accounts));
@@ -175,6 +187,7 @@ impl Server {
             group,
             commands,
             health,
+            recovery,
             end,
             serving,
             process,
@@ -244,10 +257,13 @@ impl Server {
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(serving) = serving else { return };
         let (group, end) = (Arc::clone(&self.group), self.end.clone());
-        let health = self.health.clone();
+        let (health, recovery) = (self.health.clone(), self.recovery.clone());
         let drained = async move {
             health.end().await;
             group.drain(tokio::time::Instant::now() + limit).await;
+            if let Some(recovery) = recovery {
+                recovery.end().await;
+            }
             let _ = end.send(true);
             let _ = serving.members.await;
             if let Some(endpoint) = serving.endpoint {

@@ -13,6 +13,11 @@ use crate::journal::{JournalMode, JournalOptions};
 /// How long a lease lasts by default.
 const LEASE: Duration = Duration::from_secs(10);
 
+/// How often a server makes a recovery point by default, and at most and at least.
+const SAVE_EVERY: Duration = Duration::from_secs(30);
+const MOST_OFTEN: Duration = Duration::from_millis(1);
+const LEAST_OFTEN: Duration = Duration::from_secs(86_400);
+
 /// The shortest and the longest lease.
 const SHORTEST_LEASE: Duration = Duration::from_millis(1);
 const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
@@ -24,6 +29,8 @@ pub struct ServerOptions {
     pub(super) store: String,
     pub(super) lease: Duration,
     pub(super) checkpoints: Option<PathBuf>,
+    pub(super) recovery: Option<PathBuf>,
+    pub(super) save_every: Duration,
     pub(super) journal: Option<JournalOptions>,
     is_journal_required: bool,
     pub(super) security: Security,
@@ -41,6 +48,8 @@ impl ServerOptions {
             store: "local".to_owned(),
             lease: LEASE,
             checkpoints: None,
+            recovery: None,
+            save_every: SAVE_EVERY,
             journal: None,
             is_journal_required: false,
             security: Security::default(),
@@ -63,6 +72,30 @@ impl ServerOptions {
     #[must_use]
     pub fn checkpoints(mut self, folder: impl Into<PathBuf>) -> Self {
         self.checkpoints = Some(folder.into());
+        self
+    }
+
+    /// Sets the folder for recovery points, from which the server continues when it is started
+    /// again with the same folder, also after it was killed, and also on another machine. Without
+    /// one, a server starts with an empty store.
+    ///
+    /// A point has all values and settings, the members, and the calls that have taken effect.
+    /// Pushes after the point are lost. Members that are connected repeat the calls without a
+    /// reply, and none takes effect twice. See
+    /// [`WorkerGroup::on_rewind`](kvstore_core::WorkerGroup::on_rewind).
+    ///
+    /// No other server may use the folder.
+    #[must_use]
+    pub fn recovery(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.recovery = Some(folder.into());
+        self
+    }
+
+    /// Sets how often the server makes a recovery point if values change, every 30 seconds by
+    /// default. It also makes one soon after a change of the keys or settings, and when it ends.
+    #[must_use]
+    pub fn save_every(mut self, period: Duration) -> Self {
+        self.save_every = period;
         self
     }
 
@@ -165,6 +198,14 @@ impl ServerOptions {
                 SHORTEST_LEASE.as_secs_f64(),
                 LONGEST_LEASE.as_secs(),
                 self.lease.as_secs_f64()
+            )));
+        }
+        if self.save_every < MOST_OFTEN || self.save_every > LEAST_OFTEN {
+            return Err(Error::invalid(format!(
+                "save_every: expected from {} s to {} s, found {} s",
+                MOST_OFTEN.as_secs_f64(),
+                LEAST_OFTEN.as_secs(),
+                self.save_every.as_secs_f64()
             )));
         }
         if self.is_journal_required && self.journal.is_none() {

@@ -10,6 +10,31 @@ use crate::faults::Fault;
 use crate::proto;
 use crate::rules::placement::NO_LAYOUT;
 
+/// The records of a recovery point.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SavedRecords {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) records: Vec<SavedRecord>,
+    /// As in [`Records`].
+    #[prost(uint64, tag = "2")]
+    pub(crate) rollback: u64,
+    #[prost(uint64, tag = "3")]
+    pub(crate) abandoned: u64,
+    #[prost(uint64, tag = "4")]
+    pub(crate) newest: u64,
+}
+
+/// The record of a key.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SavedRecord {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) placement: Option<proto::Placement>,
+    #[prost(uint64, tag = "3")]
+    pub(crate) stored_by: u64,
+}
+
 /// Where the value of a key is.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -198,6 +223,37 @@ impl Records {
             self.unfinished.insert(key.clone(), by);
         }
         self.by_key.insert(key, record);
+    }
+
+    /// Returns whether no key is being added or replaced.
+    pub(super) fn is_settled(&self) -> bool {
+        self.unfinished.is_empty() && self.replaced.is_empty()
+    }
+
+    /// Returns the records of a recovery point, if no key is being added or replaced.
+    pub(super) fn saved(&self) -> Result<SavedRecords> {
+        let message = |(key, record): (&Key, &Record)| SavedRecord {
+            key: key.as_str().to_owned(),
+            placement: Some(record.placement.clone()),
+            stored_by: record.stored_by,
+        };
+        let records = fallible::gather(self.by_key.iter().map(message))?;
+        let Self { rollback, abandoned, newest, .. } = *self;
+        Ok(SavedRecords { records, rollback, abandoned, newest })
+    }
+
+    /// Returns the records of an earlier run of the server.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`](kvstore_core::Error::InvalidArgument) if a key is not valid.
+    pub(super) fn restored(saved: SavedRecords) -> Result<Self> {
+        let mut by_key = fallible::hash_map(saved.records.len())?;
+        for SavedRecord { key, placement, stored_by } in saved.records {
+            let placement = placement.unwrap_or_default();
+            by_key.insert(Key::new(&key)?, Record { placement, is_visible: true, stored_by });
+        }
+        let SavedRecords { rollback, abandoned, newest, .. } = saved;
+        Ok(Self { by_key, rollback, abandoned, newest, ..Self::default() })
     }
 
     /// Returns each key that exists with its placement.

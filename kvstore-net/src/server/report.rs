@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::group::Group;
 use super::holder::Holder;
 use super::metrics::{Metrics, Sample};
+use super::recovery::{Recovery, RecoveryState};
 use crate::accounts::Accounts;
 use crate::journal::{Journal, JournalState};
 use crate::proto;
@@ -23,6 +24,7 @@ pub(crate) struct Reports {
     pub(crate) holder: Arc<Holder>,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) metrics: Metrics,
+    pub(super) recovery: Option<Arc<Recovery>>,
     /// Becomes true when the server ends.
     pub(crate) end: watch::Receiver<bool>,
 }
@@ -53,8 +55,19 @@ struct Status<'a> {
     snapshots: u64,
     /// Absent if the server has no journal.
     journal: Option<JournalStatus>,
+    /// Absent if the server has no folder for recovery points.
+    recovery: Option<RecoveryStatus>,
     members: Vec<MemberStatus>,
     keys: Vec<KeyStatus>,
+}
+
+#[derive(Debug, Serialize)]
+struct RecoveryStatus {
+    points: u64,
+    bytes: u64,
+    /// The age of the last point of this run.
+    seconds: Option<f64>,
+    error: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -92,6 +105,10 @@ impl Reports {
         self.holder.contents().journal().map(Journal::state)
     }
 
+    fn recovery(&self) -> Option<RecoveryState> {
+        self.recovery.as_ref().map(|recovery| recovery.state())
+    }
+
     fn sample(&self, members: &[proto::Member], dead: usize, keys: &[KeyStats]) -> Sample {
         let readers = members.iter().filter(|member| member.is_reader).count() as u64;
         let backends = self.holder.contents().backends();
@@ -117,6 +134,7 @@ impl Reports {
             peers: peers as u64,
             snapshots: self.holder.num_snapshots() as u64,
             journal: self.journal().unwrap_or_default(),
+            recovery: self.recovery().unwrap_or_default(),
             uptime: self.group.now(),
         }
     }
@@ -176,6 +194,12 @@ impl Reports {
                 mode: state.mode,
                 records: state.num_records,
                 bytes: state.num_bytes,
+                error: state.error,
+            }),
+            recovery: self.recovery().map(|state| RecoveryStatus {
+                points: state.num_points,
+                bytes: state.num_bytes,
+                seconds: state.age().map(|age| age.as_secs_f64()),
                 error: state.error,
             }),
             members: members.members.into_iter().map(member).collect(),

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kvstore_core::{KvStore, Result as StoreResult};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{RwLock, Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,10 +20,11 @@ use tonic::{Request, Response, Status, Streaming};
 use super::access::Access;
 use super::commands::Commands;
 use super::deadline;
-use super::group::Group;
+use super::group::{Earlier, Group};
 use super::holder::Holder;
 use super::member_stream::MemberStream;
 use super::metrics::Metrics;
+use super::recovery::Recovery;
 use super::replies::Replies;
 use super::report::Reports;
 use super::standard::{Health, StandardServices};
@@ -79,6 +80,11 @@ pub(crate) struct Service {
     pub(crate) statuses: Arc<Semaphore>,
     /// The permit of the short call.
     pub(crate) short: Arc<Semaphore>,
+    /// Shared by each call that changes the store, from before its effect until its outcome is
+    /// recorded. A recovery point is made while no call has it.
+    pub(crate) effects: Arc<RwLock<()>>,
+    /// Makes recovery points, if the server has a place for them.
+    pub(super) recovery: Option<Arc<Recovery>>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     /// What a caller may do: in a stream of calls, the caller of the stream.
@@ -109,6 +115,8 @@ impl Service {
             reads: Arc::new(Semaphore::new(MOST_BLOCKING)),
             statuses: Arc::new(Semaphore::new(1)),
             short: Arc::new(Semaphore::new(1)),
+            effects: Arc::default(),
+            recovery: None,
             metrics: Metrics::new(),
             health: Health::new(),
             access,
@@ -120,6 +128,10 @@ impl Service {
         Self { commands, ..self }
     }
 
+    pub(crate) fn with_recovery(self, recovery: Option<Arc<Recovery>>) -> Self {
+        Self { recovery, ..self }
+    }
+
     /// Returns the reports for operators.
     pub(super) fn reports(&self, accounts: Arc<Accounts>) -> Reports {
         Reports {
@@ -127,6 +139,7 @@ impl Service {
             holder: Arc::clone(&self.holder),
             accounts,
             metrics: self.metrics.clone(),
+            recovery: self.recovery.clone(),
             end: self.end.clone(),
         }
     }
@@ -221,6 +234,7 @@ impl proto::store_server::Store for Service {
             store: self.holder.contents().store().name().to_owned(),
             barrier_round,
             compression: Some(compression_of(*self.holder.contents().compression())),
+            rewound: self.recovery.as_ref().and_then(|recovery| recovery.rewound()),
         };
         let stream = MemberStream {
             service: self.clone(),
@@ -276,7 +290,9 @@ impl Service {
         self.check_place(place, role)?;
         let deadline = Instant::now() + self.lease.min(WAIT);
         let process = (join.process, &access.identity);
-        let joined = self.group.join(&join.name, process, role, deadline).await?;
+        let earlier =
+            Earlier { incarnation: join.earlier_incarnation, barriers: join.passed_barriers };
+        let joined = self.group.join(&join.name, process, (role, earlier), deadline).await?;
         // Another first member with another list may have joined at the same moment.
         if let Err(status) = self.check_place(place, role) {
             self.group.leave(&join.name, joined.0.incarnation);

@@ -113,8 +113,9 @@ pub(crate) async fn serve<I, S>(
     I: Stream<Item = std::io::Result<Accepted<S>>>,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Service { group, holder, health, .. } = methods.service().clone();
+    let Service { group, holder, health, recovery, .. } = methods.service().clone();
     let leases = tokio::spawn(end_leases(group, Arc::downgrade(&holder)));
+    let saving = recovery.map(|recovery| tokio::spawn(recovery.run()));
     health.start().await;
     let mut connections = JoinSet::new();
     let later = ending.clone();
@@ -146,6 +147,9 @@ pub(crate) async fn serve<I, S>(
         connections.shutdown().await;
     }
     leases.abort();
+    if let Some(saving) = saving {
+        saving.abort();
+    }
     let forgotten = holder.forget_all_snapshots();
     drop(tokio::task::spawn_blocking(move || drop(forgotten)));
 }

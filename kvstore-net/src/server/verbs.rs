@@ -159,6 +159,19 @@ pub(crate) fn kind(verb: &Verb) -> VerbKind {
     VerbKind { name, needs, changes }
 }
 
+/// Returns whether a call may change the keys or the settings, which pushes do not.
+pub(crate) fn changes_more_than_values(verb: &Verb) -> bool {
+    matches!(
+        verb,
+        Verb::Init(_)
+            | Verb::FinishInit(_)
+            | Verb::Remove(_)
+            | Verb::ChangeSettings(_)
+            | Verb::SetStates(_)
+            | Verb::Rollback(_)
+    )
+}
+
 /// Returns the keys that a request pushes.
 pub(crate) fn pushed_keys(verb: &Verb) -> Result<Vec<Key>> {
     let Verb::Push(push) = verb else { return Ok(Vec::new()) };

@@ -33,7 +33,7 @@
 //! - When everything runs and is connected again, calls succeed and all workers finish.
 //!
 //! The last test plants each [`Fault`](crate::faults::Fault) and shows that these checks find it.
-//! [`several`] simulates several servers.
+//! [`several`] simulates several servers, [`recovery`] servers that continue after crashes.
 //!
 //! The simulation does not cover the end of the connections when a server shuts down in order,
 //! because tokio ends them in a random order.
@@ -48,6 +48,7 @@ mod checked;
 mod history;
 mod network;
 mod observations;
+mod recovery;
 mod report;
 mod rounds;
 mod schedule;
@@ -122,12 +123,18 @@ fn host(worker: usize) -> String {
 }
 
 fn happen(event: Event, simulation: &Simulation, sim: &mut Sim) {
+    if event == Event::DrainServer {
+        simulation.history().drain();
+        simulation.drain.notify_one();
+    }
+    happen_to(event, sim);
+}
+
+/// Lets an event happen to a host or a link.
+fn happen_to(event: Event, sim: &mut Sim) {
     let server = &network::server_host(0);
     match event {
-        Event::DrainServer => {
-            simulation.history().drain();
-            simulation.drain.notify_one();
-        }
+        Event::DrainServer => {}
         Event::CrashServer => sim.crash(server.as_str()),
         Event::StartServer => sim.bounce(server.as_str()),
         Event::Crash(worker) => sim.crash(host(worker)),

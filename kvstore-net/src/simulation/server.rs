@@ -18,6 +18,7 @@ use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
 use crate::server::holder::Holder;
+use crate::server::recovery::{PointStore, Recovery};
 use crate::server::service::{Methods, Service};
 use crate::server::serving::{Accepted, serve};
 
@@ -66,16 +67,17 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
         shared.drain.notified().await;
         draining.drain(Instant::now() + DRAIN).await;
     });
-    serve_store(store, group, number, incoming).await;
+    serve_store(store, group, number, (None, || {}), incoming).await;
     Ok(())
 }
 
 /// Serves a store until the host crashes. The incarnations and layouts of the server are above
-/// `number`.
+/// `number`. With a place for recovery points, continues from the last one, and then calls `begin`.
 pub(super) async fn serve_store(
     store: Arc<LocalStore>,
     group: Arc<Group>,
     number: u64,
+    (recovery, begin): (Option<(PointStore, Duration)>, impl FnOnce()),
     incoming: ReceiverStream<io::Result<Accepted<TcpStream>>>,
 ) {
     // The server ends when the sender is dropped.
@@ -85,6 +87,16 @@ pub(super) async fn serve_store(
     let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), number));
     let access = Access::unknown(false);
     let service = Service::new(&group, &holder, (number, LEASE), &ending, access);
-    let methods = Methods::new(service).unwrap();
+    let recovery = match recovery {
+        None => None,
+        Some((points, every)) => {
+            let parts = (&group, &holder, &service.effects);
+            let recovery = Arc::new(Recovery::open(points, (every, number), parts).unwrap());
+            begin();
+            recovery.save().await;
+            Some(recovery)
+        }
+    };
+    let methods = Methods::new(service.with_recovery(recovery)).unwrap();
     serve(None, methods, incoming, ending).await;
 }

@@ -13,7 +13,7 @@ use crate::faults::Fault;
 use crate::quiet::needs_quiet;
 use crate::rules::Role;
 use crate::server::access::Identity;
-use crate::server::group::{Caller, Group, MOST_CALLS};
+use crate::server::group::{Caller, Earlier, Group, MOST_CALLS};
 
 /// The number of schedules of an ordinary test run.
 const NUM_SCHEDULES: u64 = 1000;
@@ -153,7 +153,9 @@ fn group() -> (Group, Instant) {
 fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
     in_paused_time(async {
         let (group, late) = group();
-        let join = |process| group.join("one", (process, &ANYONE), Role::Worker, late);
+        let join = |process| {
+            group.join("one", (process, &ANYONE), (Role::Worker, Earlier::default()), late)
+        };
         let (old, _) = join(1).await.unwrap();
         let caller = Caller { name: "one".to_owned(), incarnation: old.incarnation, sequence: 1 };
         let running = group.begin(&caller, late).await.unwrap().unwrap();
@@ -177,7 +179,10 @@ fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
 fn a_call_that_waits_long_does_not_hold_up_the_others() {
     in_paused_time(async {
         let (group, late) = group();
-        let (joined, _) = group.join("one", (1, &ANYONE), Role::Worker, late).await.unwrap();
+        let (joined, _) = group
+            .join("one", (1, &ANYONE), (Role::Worker, Earlier::default()), late)
+            .await
+            .unwrap();
         let caller =
             |sequence| Caller { name: "one".to_owned(), incarnation: joined.incarnation, sequence };
         let barrier = group.begin(&caller(1), late).await.unwrap().unwrap();

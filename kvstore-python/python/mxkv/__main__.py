@@ -31,6 +31,8 @@ _SETTINGS: dict[str, tuple[str | None, str]] = {
     "address": ("HOST:PORT", "where to listen; port 0 selects a free port (127.0.0.1:9191)"),
     "store": ("TYPE", "the store that holds the values, local or device (local)"),
     "checkpoints": ("FOLDER", "the folder for checkpoint_on_servers (none)"),
+    "recovery": ("FOLDER", "the folder for recovery points, to continue from (none)"),
+    "save_every": ("SECONDS", "how many seconds between recovery points (30)"),
     "journal": ("FILE", "the file for all calls that change values (none)"),
     "journal_mode": ("MODE", "full, or order without values (full)"),
     "journal_required": (None, "fails calls if the journal cannot be written"),

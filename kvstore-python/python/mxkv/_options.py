@@ -43,6 +43,8 @@ class ServerOptions(TypedDict, total=False):
     config: str | os.PathLike[str] | None
     store: str | None
     checkpoints: str | os.PathLike[str] | None
+    recovery: str | os.PathLike[str] | None
+    save_every: float | None
     journal: str | os.PathLike[str] | None
     journal_mode: str | None
     journal_required: bool | None
@@ -158,6 +160,8 @@ _OF_SERVER: dict[str, _Converter] = {
     "config": _path,
     "store": text,
     "checkpoints": _path,
+    "recovery": _path,
+    "save_every": _seconds,
     "journal": _path,
     "journal_mode": text,
     "journal_required": _flag,

@@ -46,6 +46,7 @@ __all__ = [
     "KeyStats",
     "Member",
     "OnExisting",
+    "Rewound",
     "Snapshot",
     "TestStore",
     "create",
@@ -94,6 +95,16 @@ class Member(NamedTuple):
     rank: int
     #: Whether the member never pushes.
     is_reader: bool
+
+
+class Rewound(NamedTuple):
+    """A server that was killed and continues from a recovery point."""
+
+    #: The address of the server.
+    server: str
+    #: The highest version of a key in the point. With rounds, the number of the last round that is
+    #: not lost.
+    version: int
 
 
 class KVStoreBase:
@@ -479,6 +490,29 @@ class KVStore(_native.Store, KVStoreBase):
         """
         _options.check_function("function", function)
         self._on_member(function)
+
+    def on_rewind(self, function: Callable[[Rewound], object]) -> None:
+        """Sets a function that a thread of the library calls each time a server that was killed
+        continues from a recovery point. Pushes after the point are lost. Calls without a reply are
+        repeated, and none takes effect twice. Replaces an earlier function.
+
+        ``sys.unraisablehook`` reports exceptions of the function.
+
+        >>> import queue, tempfile, mxkv as mx
+        >>> folder, rewinds = tempfile.mkdtemp(), queue.SimpleQueue()
+        >>> server = mx.kvstore_server.KVStoreServer('127.0.0.1:0', recovery=folder)
+        >>> kv = create('dist_async', servers=server.address)
+        >>> kv.init('w', mx.nd.zeros(1))
+        >>> kv.on_rewind(rewinds.put)
+        >>> server.close()
+        >>> server = mx.kvstore_server.KVStoreServer(server.address, recovery=folder)
+        >>> rewinds.get().version, kv.pull('w').tolist()
+        (0, [0.0])
+        >>> kv.close()
+        >>> server.close()
+        """
+        _options.check_function("function", function)
+        self._on_rewind(function)
 
     # MXNet's names of other methods.
 

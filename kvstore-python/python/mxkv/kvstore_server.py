@@ -70,6 +70,9 @@ class KVStoreServer:
       ``'device'``.
     - ``checkpoints``: the folder for :meth:`KVStore.checkpoint_on_servers
       <mxkv.kvstore.KVStore.checkpoint_on_servers>`. By default, the server writes no files.
+    - ``recovery``: the folder for recovery points, from which the server continues after it was
+      killed. Without one, it starts empty. ``save_every`` is the number of seconds between points,
+      30 by default.
     - ``journal``: the file for all calls that change values, by default none. The command
       ``kvstore replay`` reads it. ``journal_mode='order'`` keeps members and keys without values,
       and ``'full'`` (the default) also the values. If the file cannot be written, the journal

@@ -538,6 +538,11 @@ impl PyStore {
         self.detached(py, move |store| store.on_member(members::caller(function)))
     }
 
+    #[pyo3(name = "_on_rewind")]
+    fn on_rewind(&self, py: Python<'_>, function: Py<PyAny>) -> PyResult<()> {
+        self.detached(py, move |store| store.on_rewind(members::rewind_caller(function)))
+    }
+
     /// Leaves the group of the servers. Later calls raise ``ClosedError``, except ``close``.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         self.detached(py, kvstore::Store::leave)

@@ -33,11 +33,13 @@ const OF_STORE: [&str; 13] = [
 
 /// The names of the options of [`serve`](crate::serve). The commands that start servers have a
 /// setting of the same name for each.
-pub const SERVER_OPTIONS: [&str; 15] = [
+pub const SERVER_OPTIONS: [&str; 17] = [
     "config",
     "address",
     "store",
     "checkpoints",
+    "recovery",
+    "save_every",
     "journal",
     "journal_mode",
     "journal_required",
@@ -223,6 +225,8 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
             | "journal_required" => server,
             "store" => server.store(*value),
             "checkpoints" => server.checkpoints(*value),
+            "recovery" => server.recovery(*value),
+            "save_every" => server.save_every(seconds(name, value)?),
             "journal" => server.journal(*value, mode),
             "lease" => server.lease(seconds(name, value)?),
             "peer_connections" => {

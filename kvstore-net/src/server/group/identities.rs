@@ -17,6 +17,10 @@ impl Identities {
         self.0.insert(name.to_owned(), identity.clone());
     }
 
+    pub(super) fn public_key(&self, name: &str) -> Option<Vec<u8>> {
+        self.0.get(name).and_then(Identity::public_key)
+    }
+
     pub(super) fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }

@@ -3,6 +3,7 @@
 mod barrier;
 mod identities;
 mod rounds;
+mod saved;
 #[cfg(test)]
 pub(crate) mod seen;
 
@@ -20,6 +21,7 @@ use self::barrier::Barrier;
 use self::identities::Identities;
 use self::rounds::Rounds;
 pub(crate) use self::rounds::{Attempt, Entrant, RoundCounts, RoundRule};
+pub(crate) use self::saved::SavedGroup;
 use super::access::Identity;
 #[cfg(test)]
 use crate::faults::Fault;
@@ -76,6 +78,15 @@ impl Caller {
     }
 }
 
+/// What a process says about its membership before it lost the connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Earlier {
+    /// Its incarnation, or 0.
+    pub(crate) incarnation: u64,
+    /// The number of barriers that it knew that the group had passed.
+    pub(crate) barriers: u64,
+}
+
 /// A call that has begun. If it is dropped without an outcome, it has failed.
 #[derive(Debug)]
 pub(crate) struct Running<'a> {
@@ -91,10 +102,11 @@ impl Running<'_> {
         self.group.finish(&self.caller, outcome, pushed, pushed);
     }
 
-    /// Records the outcome of a push to a round, which has changed the versions of the keys.
-    pub(crate) fn finish_in_round(mut self, outcome: Outcome, pushed: &[Key]) {
+    /// Records the outcome of a push to a round. That of a committed round is already known: see
+    /// [`Group::finish_round`].
+    pub(crate) fn finish_in_round(mut self, outcome: Outcome) {
         self.is_done = true;
-        self.group.finish(&self.caller, outcome, pushed, &[]);
+        self.group.finish(&self.caller, outcome, &[], &[]);
     }
 }
 
@@ -190,15 +202,19 @@ impl Group {
         &self,
         name: &str,
         (process, identity): (u64, &Identity),
-        role: Role,
+        (role, earlier): (Role, Earlier),
         deadline: Instant,
     ) -> std::result::Result<(Joined, u64), Status> {
         let now = self.now();
         let joined = self.change(|state| {
+            if state.members.is_of_earlier_run(earlier.incarnation) {
+                state.barrier.round = state.barrier.round.max(earlier.barriers);
+            }
             if state.members.get(name).is_some_and(|member| member.process() == process) {
                 state.identities.check(name, identity)?;
             }
-            let joined = state.members.join(now, name, process, role);
+            let process = (process, earlier.incarnation);
+            let joined = state.members.join_again(now, name, process, role);
             let joined = joined.map_err(|refusal| refused(name, refusal))?;
             #[cfg(test)]
             let kept = state.calls.get(name).cloned().filter(|_| Fault::KeepCalls.is_planted());

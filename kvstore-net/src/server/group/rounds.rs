@@ -63,8 +63,8 @@ pub(super) struct Rounds {
     /// The round that a key belongs to.
     keys: HashMap<Key, Arc<[Key]>>,
     /// The version of each key after the last round that a member took part in.
-    last: HashMap<Key, HashMap<String, u64>>,
-    counts: RoundCounts,
+    pub(super) last: HashMap<Key, HashMap<String, u64>>,
+    pub(super) counts: RoundCounts,
 }
 
 /// How many rounds and late pushes there were.
@@ -387,8 +387,26 @@ impl State {
             }
         }
         for member in members {
+            if outcome.is_ok() {
+                // Together with the versions, so that no recovery point has only one of them.
+                self.commit(&member);
+            }
             let outcome = outcome.as_ref().copied().map_err(Error::duplicate);
             let _ = member.outcome.set(outcome);
+        }
+    }
+
+    /// Records that the push of a member has taken effect.
+    fn commit(&mut self, member: &Entrant) {
+        let Caller { name, sequence, .. } = &member.caller;
+        if self.check(&member.caller).is_err() {
+            return;
+        }
+        for key in member.keys.iter() {
+            self.clocks.advance(key, name);
+        }
+        if let Some(calls) = self.calls.get_mut(name) {
+            calls.finish(*sequence, None);
         }
     }
 }

@@ -5,6 +5,8 @@
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;
 
+mod recovery;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::rules::Role;
 use crate::server::access::Identity;
+use crate::server::group::Earlier;
 
 /// A server in a group of several, and the incarnation of its member.
 struct Tested(Holder, u64);
@@ -18,7 +19,11 @@ impl Tested {
         let store = Arc::new(LocalStore::new("local", backends.clone()).unwrap());
         let group = Arc::new(Group::new(Duration::from_secs(9), 0));
         let process = (1, &Identity::NONE);
-        let joined = group.join("a", process, Role::Worker, Instant::now()).await.unwrap().0;
+        let joined = group
+            .join("a", process, (Role::Worker, Earlier::default()), Instant::now())
+            .await
+            .unwrap()
+            .0;
         let contents = Contents::new(store, backends, usize::MAX);
         let holder = Holder::new(contents, Checkpoints::new(None), group, 0);
         holder.use_layouts(true);

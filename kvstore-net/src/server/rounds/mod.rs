@@ -26,7 +26,7 @@ use crate::wire::{head_of, parse_spec, to_compression};
 pub(super) const MOST_HELD: usize = 2 << 20;
 
 impl Service {
-    /// Takes part in a round. Returns the answer and the pushed keys.
+    /// Takes part in a round.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the push is not valid.
@@ -38,13 +38,13 @@ impl Service {
         caller: &Caller,
         push: proto::Push,
         deadline: Instant,
-    ) -> Result<(Answer, Vec<Key>)> {
+    ) -> Result<Answer> {
         let round = push.round.unwrap_or_default();
         let rule = rule_of(&round)?;
         let keys = keys_of_round(&push.values)?;
         let compression = push.compression.as_ref().map_or(Ok(None), to_compression)?;
         if compression != *self.holder.contents().compression() {
-            return Ok((Answer::out_of_date(), Vec::new()));
+            return Ok(Answer::out_of_date());
         }
         self.check_specs(&keys, &push.values, rule.is_weighted)?;
         let keys: Arc<[Key]> = keys.into();
@@ -54,8 +54,7 @@ impl Service {
             tokio::spawn(service.run_rounds(keys));
         };
         self.group.take_part(&entrant, deadline, begin).await?;
-        let pushed = fallible::copied(&keys)?;
-        Ok((Answer::default(), pushed))
+        Ok(Answer::default())
     }
 
     /// # Errors
@@ -110,6 +109,7 @@ impl Service {
             }
             Err(Failed::Round(error)) => Err(error),
         };
+        let _effects = self.effects.read().await;
         if !self.group.begin_commit(keys, number) {
             return;
         }

@@ -33,6 +33,6 @@ pub(super) async fn run(simulation: Arc<Simulation>, server: usize) -> turmoil::
     };
     store.set_updater(Some(Arc::new(add)))?;
     let number = run * 1_000_000;
-    serve_store(store, Arc::new(Group::new(LEASE, number)), number, incoming).await;
+    serve_store(store, Arc::new(Group::new(LEASE, number)), number, (None, || {}), incoming).await;
     Ok(())
 }

@@ -12,6 +12,8 @@ final class NativeGroup {
 
     static native void onMember(long store, MembersCall listener);
 
+    static native void onRewind(long store, RewoundCall listener);
+
     static native void setWeight(long store, double weight);
 
     static native void leave(long store);

@@ -57,6 +57,29 @@ public final class ServerOptions {
     }
 
     /**
+     * Sets the folder for recovery points, from which the server continues when it is started again
+     * with this folder, also after it was killed. Without one, a server starts with an empty store.
+     * Workers that are connected continue, see {@link KVStore#onRewind}.
+     *
+     * @param folder the folder, which no other server uses
+     * @return new options
+     */
+    public ServerOptions recovery(Path folder) {
+        return with("recovery", requireNonNull(folder, "folder").toString());
+    }
+
+    /**
+     * Sets how often the server makes a recovery point if values change. It also makes one soon
+     * after a change of keys or settings, and when it ends.
+     *
+     * @param period the time, by default 30 seconds
+     * @return new options
+     */
+    public ServerOptions saveEvery(Duration period) {
+        return new ServerOptions(options.with("save_every", period));
+    }
+
+    /**
      * Sets the file for all calls that change values. The command {@code kvstore replay} reads it.
      * If the file cannot be written, the journal stops: see {@link #journalRequired}.
      *

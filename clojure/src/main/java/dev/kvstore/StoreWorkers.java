@@ -102,6 +102,22 @@ public sealed interface StoreWorkers permits KVStore {
     }
 
     /**
+     * Registers a function that a thread of the library calls each time a server that was killed
+     * continues from a recovery point, see {@link ServerOptions#recovery}. Pushes after the point
+     * are lost. Calls without a reply are repeated, and none takes effect twice. Replaces the
+     * earlier function. The function may call the store. Its exceptions go to the
+     * uncaught-exception handler of the thread.
+     *
+     * @param listener the function; while it is set, it is kept alive
+     * @return this store
+     * @throws KVStoreException with {@code UNSUPPORTED} if the store is not on servers
+     */
+    default KVStore onRewind(Consumer<Rewound> listener) {
+        requireNonNull(listener, "listener");
+        return store().call(handle -> NativeGroup.onRewind(handle, new RewoundCall(listener)));
+    }
+
+    /**
      * Sets the weight of this worker in the weighted means of the next rounds, for example the
      * number of examples that its next push is computed from.
      *

@@ -11,6 +11,7 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -19,6 +20,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 /** Servers in this JVM. */
 class KVStoreServerTest {
@@ -77,6 +79,38 @@ class KVStoreServerTest {
             Throwable failure = reported.poll(20, TimeUnit.SECONDS);
             assertEquals("it does not end the thread", failure.getMessage());
         } finally {
+            Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+    }
+
+    @Test
+    void aServerContinuesFromItsRecoveryPoint(@TempDir Path folder) throws InterruptedException {
+        LinkedBlockingQueue<Rewound> rewinds = new LinkedBlockingQueue<>();
+        LinkedBlockingQueue<Throwable> reported = new LinkedBlockingQueue<>();
+        Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
+        Thread.setDefaultUncaughtExceptionHandler((thread, failure) -> reported.add(failure));
+        ServerOptions options = ServerOptions.of("127.0.0.1:0").recovery(folder)
+                .saveEvery(Duration.ofMillis(50));
+        KVStoreServer server = KVStoreServer.start(options);
+        try (KVStore store = connect(server, "a")) {
+            store.onRewind(rewound -> {
+                rewinds.add(rewound);
+                throw new IllegalStateException("it does not end the thread");
+            });
+            store.init("w", NDArray.zeros(2));
+            store.push("w", NDArray.ones(2));
+            String address = server.address();
+            for (int start = 0; start < 2; start++) {
+                server.close();
+                server = KVStoreServer.start(ServerOptions.of(address).recovery(folder));
+                assertEquals(new Rewound(address, 1), rewinds.poll(20, TimeUnit.SECONDS));
+                Throwable failure = reported.poll(20, TimeUnit.SECONDS);
+                assertEquals("it does not end the thread", failure.getMessage());
+                assertEquals(1, store.version("w"));
+            }
+            Expect.nullParameter("listener", () -> store.onRewind(null));
+        } finally {
+            server.close();
             Thread.setDefaultUncaughtExceptionHandler(before);
         }
     }
@@ -250,6 +284,7 @@ class KVStoreServerTest {
             Expect.code(INVALID_ARGUMENT, () -> KVStore.create("dist_async",
                     NetStoreOptions.ofServers(server.address()).staleness(-1)));
             Expect.code(UNSUPPORTED, local::members);
+            Expect.code(UNSUPPORTED, () -> local.onRewind(rewound -> {}));
             Expect.code(UNSUPPORTED, () -> store.setUpdater((key, pushed, stored) -> {}));
             Expect.nullParameter("handler", () -> server.onCommand(null));
             Expect.nullParameter("listener", () -> store.onMember(null));

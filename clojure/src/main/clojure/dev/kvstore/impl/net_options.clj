@@ -93,8 +93,8 @@
 
 (def server-names
   "The names of the options of servers, except the address."
-  [:config :store :checkpoints :journal :journal-mode :journal-required :lease :certificates
-   :insecure :peer-connections :peer-bytes :keys :metrics :status-page])
+  [:config :store :checkpoints :recovery :save-every :journal :journal-mode :journal-required
+   :lease :certificates :insecure :peer-connections :peer-bytes :keys :metrics :status-page])
 
 (defn- set-server-option
   "Returns `options` with the option `k` set to `v`, for servers."
@@ -104,6 +104,8 @@
     :store (do (errors/check #(or (string? %) (keyword? %)) v "store" "a string or keyword")
                (.store options (name v)))
     :checkpoints (.checkpoints options (paths/->path v))
+    :recovery (.recovery options (paths/->path v))
+    :save-every (.saveEvery options (seconds v "save-every"))
     :journal (.journal options (paths/->path v))
     :journal-mode (do (errors/check #(or (string? %) (keyword? %)) v "journal-mode"
                                     "a string or keyword")

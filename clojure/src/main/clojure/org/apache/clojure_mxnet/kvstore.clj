@@ -30,6 +30,7 @@
   Workers
     rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
     members on-member leave    the processes that join and leave a store on servers
+    on-rewind                  servers that continue after they were killed
     set-weight                 the weight of this worker in rounds
     checkpoint-on-servers      a checkpoint that the servers write
 
@@ -91,5 +92,5 @@
    save-optimizer-states load-optimizer-states]
   [dev.kvstore.impl.kvstore.workers
    rank num-workers barrier set-barrier-before-exit num-dead-node send-command-to-servers
-   members on-member leave set-weight
+   members on-member leave on-rewind set-weight
    checkpoint-on-servers])

@@ -139,6 +139,9 @@
     :store             the type of the store with the values: \"local\" (the default) or \"device\"
     :checkpoints       the folder for `checkpoint-on-servers`; without one, the server writes no
                        files
+    :recovery          the folder for recovery points, from which the server continues after it
+                       was killed; without one, it starts empty
+    :save-every        how many seconds between recovery points, 30 by default
     :journal           the file for all calls that change values, which `kvstore replay` reads;
                        none by default
     :journal-mode      \"full\" (the default), or \"order\" for members and keys without values

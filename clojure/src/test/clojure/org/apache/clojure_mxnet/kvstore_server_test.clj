@@ -212,6 +212,27 @@
       (train {})
       (is (< (+ length 800) (.length file))))))
 
+(deftest a-server-continues-from-its-recovery-point
+  (let [folder (File. (temporary-folder) "points")
+        rewound (promise)
+        address (with-open [first (server {:recovery folder :save-every 0.05})]
+                  (with-open [kv (connect first)]
+                    (kvstore/init kv "w" (ndarray/zeros [2]))
+                    (kvstore/push kv "w" (ndarray/ones [2])))
+                  (kvstore-server/address first))
+        again #(kvstore-server/start {:address address :recovery folder})
+        kv (with-open [second (again)]
+             (let [kv (connect second)]
+               (is (= [1.0 1.0] (ndarray/->vec (kvstore/pull kv "w"))))
+               (kvstore/on-rewind kv #(deliver rewound %))
+               kv))]
+    (with-open [_third (again)
+                kv kv]
+      (is (= {:server address :version 1} (deref rewound 20000 :late)))
+      (is (= 1 (kvstore/version kv "w"))))
+    (is (= "Invalid function" (:start (failure (kvstore/on-rewind (kvstore/create) 1)))))
+    (is (= :unsupported (code (kvstore/on-rewind (kvstore/create) identity))))))
+
 (deftest wrong-options-are-rejected
   (testing "of stores"
     (doseq [[opts start] {{:staleness -1} "Invalid staleness"
@@ -245,6 +266,8 @@
                           {:peer-bytes 0.5} "Invalid peer-bytes"
                           {:keys 0} "Invalid keys"
                           {:journal 1} "Invalid filename"
+                          {:recovery 1} "Invalid filename"
+                          {:save-every 0} "Invalid save-every"
                           {:journal-mode 1} "Invalid journal-mode"
                           {:journal-required 1} "Invalid journal-required"
                           {:updater :w} "Invalid updater"}]

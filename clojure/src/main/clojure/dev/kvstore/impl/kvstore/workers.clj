@@ -6,12 +6,13 @@
     barrier set-barrier-before-exit  waiting for the other workers
     num-dead-node send-command-to-servers
     members on-member leave          the processes that join and leave a store on servers
+    on-rewind                        servers that continue after they were killed
     set-weight                       the weight of this worker in rounds
     checkpoint-on-servers            a checkpoint that the servers write"
   (:require [dev.kvstore.impl.errors :as errors]
             [dev.kvstore.impl.members :as members]
             [dev.kvstore.impl.net-options :as net-options])
-  (:import (dev.kvstore KVStore)
+  (:import (dev.kvstore KVStore Rewound)
            (java.util.function Consumer)))
 
 (set! *warn-on-reflection* true)
@@ -103,6 +104,26 @@
   (errors/check ifn? f "function" "a function of the members")
   (errors/guard (.onMember kvstore (reify Consumer
                                      (accept [_ found] (f (members/data found)))))))
+
+(defn on-rewind
+  "Registers `f`, which a thread of the library calls each time a server of `kvstore` that was
+  killed continues from a recovery point, and returns `kvstore`. `f` gets a map with :server, its
+  address, and :version, the highest version of a key in the point.
+
+  Pushes after the point are lost. Calls without a reply are repeated, and none takes effect
+  twice. Replaces the earlier function. `f` may call `kvstore`. Its exceptions go to the
+  uncaught-exception handler of the thread. Throws \"Invalid function\" unless `f` is a function,
+  and code `:unsupported` if `kvstore` is not on servers.
+
+      (on-rewind kv (fn [rewound] (println \"version\" (:version rewound))))"
+  ^dev.kvstore.KVStore [^KVStore kvstore f]
+  (errors/check ifn? f "function" "a function of what was rewound")
+  (errors/guard
+   (.onRewind kvstore (reify Consumer
+                        (accept [_ found]
+                          (let [^Rewound rewound found]
+                            (f {:server (.server rewound)
+                                :version (.version rewound)})))))))
 
 (defn set-weight
   "Sets the weight of this worker in the weighted means of the next rounds of `kvstore`, for example

@@ -1,0 +1,214 @@
+//! A server and its workers in processes of their own, which are killed again and again. The server
+//! continues from its recovery points.
+//!
+//! `KVSTORE_KILLS=50 cargo test -p kvstore-cli --test recovery` kills more of them.
+
+#![allow(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "a test may abort without memory"
+)]
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
+
+mod process;
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kvstore::{DType, Device, NDArray, NetStoreOptions, Optimizer, Store, array, connect, full};
+use tempfile::TempDir;
+
+use self::process::{KVSTORE, LONG, Process};
+
+/// The number of processes that are killed.
+const NUM_KILLS: usize = 8;
+
+/// Each push changes an element of its own.
+const NUM_ELEMENTS: usize = 1 << 16;
+
+/// The most pushes of a process.
+const NUM_PUSHES: usize = 1 << 11;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+const SERVER: &str = "KVSTORE_TEST_SERVER";
+const NAME: &str = "KVSTORE_TEST_NAME";
+const FIRST: &str = "KVSTORE_TEST_FIRST";
+const STOP: &str = "KVSTORE_TEST_STOP";
+
+fn zeros() -> NDArray {
+    full([NUM_ELEMENTS], 0.0, DType::F32, Device::cpu(0)).unwrap()
+}
+
+/// Returns how often each push has taken effect. Each subtracts 1.
+fn counts(store: &Store) -> Vec<f32> {
+    let pulled = zeros();
+    store.pull("w", &pulled).unwrap();
+    let counts: Vec<f32> = pulled.to_vec::<f32>().unwrap().iter().map(|value| -value).collect();
+    let wrong = counts.iter().position(|count| *count != 0.0 && *count != 1.0);
+    assert_eq!(wrong, None, "a push took effect twice");
+    counts
+}
+
+fn member(address: &str, name: &str) -> NetStoreOptions {
+    NetStoreOptions::new(address).timeout(LONG).name(name)
+}
+
+/// The program of a worker, which pushes to rounds until there is a file or it is killed. Outside
+/// of the test below, it does nothing.
+#[test]
+fn worker() {
+    let Ok(address) = env::var(SERVER) else { return };
+    let variable = |name| env::var(name).unwrap();
+    let first: usize = variable(FIRST).parse().unwrap();
+    let options = member(&address, &variable(NAME)).quorum(1).grace(Duration::from_millis(100));
+    // The server remembers a killed process until its lease ends.
+    let start = Instant::now();
+    let store = loop {
+        match connect(&options) {
+            Ok(store) => break store,
+            Err(error) => assert!(start.elapsed() < LONG, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    println!();
+    for element in first..first + NUM_PUSHES {
+        let mut pushed = vec![0.0_f32; NUM_ELEMENTS];
+        pushed[element] = 1.0;
+        match store.push("w", &array(&pushed, [NUM_ELEMENTS], Device::cpu(0)).unwrap()) {
+            Ok(()) => println!("pushed {element}"),
+            Err(kvstore::Error::LatePush { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        counts(&store);
+        if Path::new(&variable(STOP)).exists() {
+            return;
+        }
+    }
+}
+
+struct Group {
+    folder: TempDir,
+    address: String,
+    server: Process,
+    workers: Vec<Process>,
+    num_started: usize,
+}
+
+impl Group {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, address) = serve(folder.path(), "127.0.0.1:0");
+        let store = connect(&member(&address, "first")).unwrap();
+        store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
+        store.init("w", &zeros()).unwrap();
+        // Later, all keys are in a recovery point.
+        thread::sleep(Duration::from_millis(500));
+        let mut this = Self { folder, address, server, workers: Vec::new(), num_started: 0 };
+        for name in NAMES {
+            let worker = this.start_worker(name);
+            this.workers.push(worker);
+        }
+        this
+    }
+
+    fn stop_file(&self) -> std::path::PathBuf {
+        self.folder.path().join("stop")
+    }
+
+    fn start_worker(&mut self, name: &str) -> Process {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "worker", "--nocapture"]);
+        let first = (self.num_started * NUM_PUSHES).to_string();
+        self.num_started += 1;
+        command.env(SERVER, &self.address).env(NAME, name).env(FIRST, first);
+        Process::start(command.env(STOP, self.stop_file()))
+    }
+
+    fn kill_server(&mut self) {
+        self.server.child.kill().unwrap();
+        self.server.child.wait().unwrap();
+        self.server = serve(self.folder.path(), &self.address).0;
+    }
+
+    fn kill_worker(&mut self, worker: usize) {
+        let started = self.start_worker(NAMES[worker]);
+        // Dropping a process kills it.
+        self.workers[worker] = started;
+    }
+}
+
+fn serve(folder: &Path, address: &str) -> (Process, String) {
+    let (points, journal) = (folder.join("points"), folder.join("journal"));
+    let [points, journal] = [&points, &journal].map(|path| path.to_str().unwrap());
+    Process::serve(&[
+        "--address",
+        address,
+        "--lease",
+        "1",
+        "--recovery",
+        points,
+        "--save-every",
+        "0.05",
+        "--journal",
+        journal,
+    ])
+}
+
+#[test]
+fn no_kill_loses_more_than_the_pushes_after_a_point_or_counts_one_twice() {
+    let num_kills = env::var("KVSTORE_KILLS").map_or(NUM_KILLS, |text| text.parse().unwrap());
+    let num_workers = NAMES.len() + num_kills.div_ceil(3);
+    assert!(num_workers * NUM_PUSHES <= NUM_ELEMENTS, "too many kills");
+    let mut group = Group::start();
+    for kill in 0..num_kills {
+        // Primes, so that the times differ from those of the points.
+        thread::sleep(Duration::from_millis(300 + 37 * (kill as u64 % 11)));
+        if kill % 3 == 2 {
+            group.kill_worker(kill % NAMES.len());
+        } else {
+            group.kill_server();
+        }
+    }
+    // What is pushed from now on is not lost.
+    thread::sleep(Duration::from_millis(500));
+    let last: Vec<usize> = group
+        .workers
+        .iter_mut()
+        .map(|worker| {
+            // The lines before may be of pushes that were lost.
+            let mut last = 0;
+            for _ in 0..3 {
+                last = worker.rest_of_line("pushed ").parse().unwrap();
+            }
+            last
+        })
+        .collect();
+    let store = connect(&member(&group.address, "reader").reader()).unwrap();
+    fs::write(group.stop_file(), "").unwrap();
+    let mut pushed = Vec::new();
+    for worker in &mut group.workers {
+        let lines = worker.rest_of_lines("pushed ");
+        pushed.extend(lines.last().map(|line| line.parse::<usize>().unwrap()));
+        assert!(worker.child.wait().unwrap().success());
+    }
+    println!("the workers have pushed {last:?}, and then up to {pushed:?}");
+    let counts = counts(&store);
+    for element in pushed {
+        assert_eq!(counts[element], 1.0, "push {element} is missing");
+    }
+    drop(store);
+    group.server.signal("TERM");
+    assert!(group.server.child.wait().unwrap().success());
+    // The checksums of the last values are in the journal.
+    let journal = group.folder.path().join("journal");
+    let replayed = Command::new(KVSTORE).arg("replay").arg(journal).output().unwrap();
+    let text = String::from_utf8(replayed.stdout).unwrap();
+    assert!(replayed.status.success(), "{text}");
+    println!("{text}");
+}

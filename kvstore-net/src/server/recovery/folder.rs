@@ -1,0 +1,194 @@
+//! [`PointFolder`]: the recovery points of a server in files.
+//!
+//! A point is two files: `NUMBER.safetensors`, a checkpoint with the contents, and `NUMBER.state`,
+//! which is written when the checkpoint is complete. So a point without a state is not one.
+//!
+//! ```text
+//! state: 8 magic | 4 version | 4 zero | 8 length of the message | message | 8 checksum
+//! ```
+//!
+//! All numbers are little-endian. The message is a [`SavedState`] of Protocol Buffers. The checksum
+//! is the CRC-64/NVME of all bytes before it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use kvstore_core::{Backends, Error, Result, Snapshot, fallible, replace_file};
+use prost::Message;
+
+use super::{Point, SavedState, encoded};
+use crate::journal::format::crc;
+
+const MAGIC: &[u8; 8] = b"KVPOINT\0";
+const VERSION: u32 = 1;
+const HEADER: usize = 24;
+const CHECKSUM: usize = 8;
+
+/// The extensions of the two files.
+const CONTENTS: &str = "safetensors";
+const STATE: &str = "state";
+
+/// The folder with the recovery points of a server. No other server uses it.
+#[derive(Debug)]
+pub(crate) struct PointFolder {
+    path: PathBuf,
+    /// Locked as long as the server runs.
+    _lock: File,
+}
+
+fn failed(path: &Path, operation: &str) -> impl FnOnce(io::Error) -> Error {
+    let (path, operation) = (path.to_owned(), operation.to_owned());
+    move |source| Error::Io { path, operation, source }
+}
+
+impl PointFolder {
+    /// Opens or creates a folder.
+    ///
+    /// # Errors
+    /// - [`Error::Io`] if it cannot be used, or another server uses it.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let opening = "opening the folder for recovery points";
+        fs::create_dir_all(path).map_err(failed(path, opening))?;
+        let lock = path.join("lock");
+        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&lock);
+        let file = opened.map_err(failed(&lock, opening))?;
+        file.try_lock().map_err(|error| {
+            failed(path, opening)(match error {
+                TryLockError::Error(error) => error,
+                TryLockError::WouldBlock => io::Error::other("another server uses this folder"),
+            })
+        })?;
+        Ok(Self { path: path.to_owned(), _lock: file })
+    }
+
+    fn file(&self, number: u64, extension: &str) -> PathBuf {
+        self.path.join(format!("{number}.{extension}"))
+    }
+
+    /// Writes a point, then removes earlier ones. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// - [`Error::Io`] if a file cannot be written. The earlier point stays.
+    pub(super) fn write(&self, Point { mut state, contents }: Point) -> Result<u64> {
+        let path = self.file(state.number, CONTENTS);
+        let written = contents.write(&path).and_then(|()| {
+            let missing = || Error::Internal("a checkpoint without a file".to_owned());
+            let file = contents.file().ok_or_else(missing)?;
+            state.checksum = file.checksum();
+            Ok(file.num_bytes() + write_state(&self.file(state.number, STATE), &state)?)
+        });
+        // After an error, this attempt is not needed. Otherwise, the earlier ones are not.
+        self.remove(
+            |number| if written.is_ok() { number < state.number } else { number == state.number },
+        );
+        written
+    }
+
+    /// Returns the newest point, or `None` if there is none.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`] if it is damaged.
+    /// - [`Error::Io`] if it cannot be read.
+    pub(super) fn read(&self, backends: &Backends) -> Result<Option<Point>> {
+        let numbers = self.files().map_err(failed(&self.path, "listing the recovery points in"))?;
+        let numbers = numbers.into_iter().filter(|(_, extension)| *extension == STATE);
+        let Some(newest) = numbers.map(|(number, _)| number).max() else { return Ok(None) };
+        let path = self.file(newest, STATE);
+        let state = read_state(&path)?;
+        let contents = Snapshot::read(backends, self.file(newest, CONTENTS))?;
+        let found = contents.file().map(|file| file.checksum());
+        if state.number != newest || found != Some(state.checksum) {
+            return Err(Error::Corrupt {
+                subject: path.display().to_string(),
+                reason: "it belongs to other contents than those of the checkpoint beside it"
+                    .to_owned(),
+            });
+        }
+        Ok(Some(Point { state, contents }))
+    }
+
+    /// Returns the number and the extension of each file of a point.
+    fn files(&self) -> io::Result<Vec<(u64, &'static str)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let parts = name.to_str().and_then(|name| name.split_once('.'));
+            let Some((number, extension)) = parts else { continue };
+            let extension = [CONTENTS, STATE].into_iter().find(|known| *known == extension);
+            if let (Ok(number), Some(extension)) = (number.parse(), extension) {
+                files.push((number, extension));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Removes the files of points. The state of a point is removed first.
+    fn remove(&self, is_removed: impl Fn(u64) -> bool) {
+        let mut files = match self.files() {
+            Ok(files) => files,
+            Err(error) => {
+                tracing::warn!(%error, folder = %self.path.display(), "old recovery points stay");
+                return;
+            }
+        };
+        files.sort_unstable_by_key(|(_, extension)| *extension == CONTENTS);
+        for (number, extension) in files.into_iter().filter(|(number, _)| is_removed(*number)) {
+            let path = self.file(number, extension);
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(%error, path = %path.display(), "an old file cannot be removed");
+            }
+        }
+    }
+}
+
+/// Writes the state of a point. Returns the number of bytes.
+fn write_state(path: &Path, state: &SavedState) -> Result<u64> {
+    let message = encoded(state)?;
+    let mut header = [0; HEADER];
+    let fields: [&[u8]; 4] =
+        [MAGIC, &VERSION.to_le_bytes(), &[0; 4], &(message.len() as u64).to_le_bytes()];
+    for (place, byte) in header.iter_mut().zip(fields.into_iter().flatten()) {
+        *place = *byte;
+    }
+    let checksum = crc(&[&header, &message]).to_le_bytes();
+    replace_file(path, |file| {
+        file.write_all(&header)?;
+        file.write_all(&message)?;
+        file.write_all(&checksum)
+    })?;
+    Ok((HEADER + message.len() + CHECKSUM) as u64)
+}
+
+fn read_state(path: &Path) -> Result<SavedState> {
+    let reading = || failed(path, "reading a recovery point");
+    let mut file = File::open(path).map_err(reading())?;
+    let num_bytes = file.metadata().map_err(reading())?.len();
+    let mut bytes = fallible::zeroed(usize::try_from(num_bytes).unwrap_or(usize::MAX))?;
+    file.read_exact(&mut bytes).map_err(reading())?;
+    from_bytes(&bytes)
+        .map_err(|reason| Error::Corrupt { subject: path.display().to_string(), reason })
+}
+
+/// Returns the state in the bytes of a file, or what is wrong with them.
+fn from_bytes(bytes: &[u8]) -> std::result::Result<SavedState, String> {
+    let parts = bytes.split_at_checked(HEADER).zip(bytes.len().checked_sub(CHECKSUM));
+    let Some(((header, _), end)) = parts.filter(|(_, end)| *end >= HEADER) else {
+        return Err(format!("a recovery point cannot have {} bytes", bytes.len()));
+    };
+    let (contents, checksum) = bytes.split_at(end);
+    if !header.starts_with(MAGIC) {
+        return Err("it is not a recovery point".to_owned());
+    }
+    if crc(&[contents]).to_le_bytes() != *checksum {
+        return Err("the checksum is wrong".to_owned());
+    }
+    if header.get(8..12) != Some(&VERSION.to_le_bytes()) {
+        return Err(format!("expected version {VERSION}: a later kvstore has written it"));
+    }
+    let message = contents.get(HEADER..).unwrap_or_default();
+    if header.get(16..) != Some(&(message.len() as u64).to_le_bytes()) {
+        return Err("the length is wrong".to_owned());
+    }
+    SavedState::decode(message).map_err(|error| error.to_string())
+}

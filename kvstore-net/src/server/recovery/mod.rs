@@ -1,0 +1,306 @@
+//! [`Recovery`]: makes recovery points, from which a server continues after a crash.
+//!
+//! A point has the contents of the store, the placements of its keys, the members, and the calls
+//! that have taken effect. It is made between two calls, so each call has either taken effect and
+//! is known, or neither. After a crash, the members repeat the calls without a reply, and the
+//! server recognises those of the point. So pushes after the point may be lost, but none takes
+//! effect twice.
+//!
+//! - `folder.rs` keeps points in files.
+//! - `group/saved.rs` and `records.rs` have the state besides the contents.
+
+mod folder;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use kvstore_core::{Result, Snapshot, Updater, fallible};
+use prost::Message;
+use tokio::sync::{Notify, RwLock};
+
+pub(crate) use self::folder::PointFolder;
+use super::group::{Group, SavedGroup};
+use super::holder::Holder;
+use super::records::SavedRecords;
+#[cfg(test)]
+use crate::faults::Fault;
+use crate::journal::format::crc;
+use crate::proto;
+use crate::runtime::in_place;
+
+/// How soon a point is tried again after a call that is not finished.
+const UNFINISHED: Duration = Duration::from_millis(100);
+
+/// What a server knows besides the contents of its store.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SavedState {
+    /// The number of the point. A later one has a larger number.
+    #[prost(uint64, tag = "1")]
+    pub(crate) number: u64,
+    /// The CRC-32 of the file with the contents.
+    #[prost(fixed32, tag = "2")]
+    pub(crate) checksum: u32,
+    /// The run of the server that has made the point.
+    #[prost(uint64, tag = "3")]
+    pub(crate) server_run: u64,
+    #[prost(message, optional, tag = "4")]
+    pub(crate) group: Option<SavedGroup>,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) records: Option<SavedRecords>,
+}
+
+/// Returns the bytes of a message.
+fn encoded(state: &SavedState) -> Result<Vec<u8>> {
+    let mut bytes = fallible::with_capacity(state.encoded_len())?;
+    // The buffer is large enough.
+    state.encode_raw(&mut bytes);
+    Ok(bytes)
+}
+
+/// A recovery point.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    pub(crate) state: SavedState,
+    pub(crate) contents: Snapshot,
+}
+
+/// Where the points of a server are kept.
+#[derive(Clone, Debug)]
+pub(crate) enum PointStore {
+    Folder(Arc<PointFolder>),
+    /// For a simulated server, whose host loses everything else.
+    #[cfg(test)]
+    Memory(Arc<Mutex<Option<Point>>>),
+}
+
+impl PointStore {
+    fn write(&self, point: Point) -> Result<u64> {
+        match self {
+            Self::Folder(folder) => folder.write(point),
+            #[cfg(test)]
+            Self::Memory(kept) => {
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(point);
+                Ok(0)
+            }
+        }
+    }
+
+    fn read(&self, holder: &Holder) -> Result<Option<Point>> {
+        match self {
+            Self::Folder(folder) => folder.read(holder.contents().backends()),
+            #[cfg(test)]
+            Self::Memory(kept) => Ok(kept.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+        }
+    }
+}
+
+/// The points of a run of a server, for operators.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RecoveryState {
+    pub(crate) num_points: u64,
+    /// The bytes of the last point.
+    pub(crate) num_bytes: u64,
+    /// When the last point was made.
+    pub(crate) made: Option<SystemTime>,
+    /// Why the last attempt has failed, if it has.
+    pub(crate) error: Option<String>,
+}
+
+impl RecoveryState {
+    /// Returns the time since the last point.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        self.made.map(|made| made.elapsed().unwrap_or_default())
+    }
+}
+
+/// Makes recovery points.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    store: PointStore,
+    every: Duration,
+    run: u64,
+    group: Arc<Group>,
+    holder: Arc<Holder>,
+    /// As in [`Service`](super::service::Service).
+    effects: Arc<RwLock<()>>,
+    /// The state from which this run of the server continues.
+    rewound: Option<proto::Rewound>,
+    /// Takes the place of the updater of the earlier run, which is code, until the program of the
+    /// server sets it again.
+    missing_updater: Option<Arc<dyn Updater>>,
+    requested: Notify,
+    last: Mutex<Last>,
+    /// Whether the server has ended. Locked while a point is made, so that there is one at a time.
+    has_ended: tokio::sync::Mutex<bool>,
+}
+
+/// The last point.
+#[derive(Debug, Default)]
+struct Last {
+    number: u64,
+    /// The checksum of what the server knew besides the contents.
+    known: Option<u64>,
+    state: RecoveryState,
+}
+
+impl Recovery {
+    /// Continues from the newest point, if there is one.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`](kvstore_core::Error::Corrupt) if the point is damaged.
+    /// - [`Error::Io`](kvstore_core::Error::Io) if it cannot be read.
+    pub(crate) fn open(
+        store: PointStore,
+        (every, run): (Duration, u64),
+        (group, holder, effects): (&Arc<Group>, &Arc<Holder>, &Arc<RwLock<()>>),
+    ) -> Result<Self> {
+        let mut last = Last::default();
+        let (mut rewound, mut missing_updater) = (None, None);
+        if let Some(Point { state, contents }) = store.read(holder)? {
+            let saved = state.group.unwrap_or_default();
+            let version = saved.keys.iter().map(|key| key.now).max().unwrap_or_default();
+            tracing::warn!(point = state.number, version, "continuing from a recovery point");
+            missing_updater = holder.replace_updater(&contents)?;
+            holder.restore_point(&contents, state.records.unwrap_or_default())?;
+            group.restore(saved)?;
+            last.number = state.number;
+            rewound = Some(proto::Rewound { version });
+        }
+        Ok(Self {
+            store,
+            every,
+            run,
+            group: Arc::clone(group),
+            holder: Arc::clone(holder),
+            effects: Arc::clone(effects),
+            rewound,
+            missing_updater,
+            requested: Notify::new(),
+            last: Mutex::new(last),
+            has_ended: tokio::sync::Mutex::new(false),
+        })
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the state from which this run of the server continues, if it does.
+    pub(super) fn rewound(&self) -> Option<proto::Rewound> {
+        self.rewound
+    }
+
+    /// Returns whether pushes must wait until the program of the server has set its updater.
+    pub(super) fn awaits_updater(&self) -> bool {
+        self.missing_updater.as_ref().is_some_and(|missing| {
+            let updater = self.holder.contents().store().updater();
+            updater.is_some_and(|updater| Arc::ptr_eq(&updater, missing))
+        })
+    }
+
+    pub(super) fn state(&self) -> RecoveryState {
+        self.last().state.clone()
+    }
+
+    /// Makes the next point soon, because more than values has changed.
+    pub(super) fn request(&self) {
+        self.requested.notify_one();
+    }
+
+    /// Makes points until it is dropped.
+    pub(super) async fn run(self: Arc<Self>) {
+        let mut wait = self.every;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.requested.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+            let has_ended = self.has_ended.lock().await;
+            if *has_ended {
+                return;
+            }
+            wait = if self.save().await { self.every } else { UNFINISHED };
+        }
+    }
+
+    /// Makes the last point of this run.
+    pub(super) async fn end(&self) {
+        let mut has_ended = self.has_ended.lock().await;
+        if !std::mem::replace(&mut *has_ended, true) {
+            self.save().await;
+        }
+    }
+
+    /// Makes a point, unless nothing has changed. Returns false if a call is not finished. An error
+    /// is reported, and the server continues: the earlier point stays.
+    pub(crate) async fn save(&self) -> bool {
+        let saved = match self.make().await {
+            Ok(Some((point, known))) => self.write(point, known),
+            Ok(None) => return false,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = saved {
+            let text = error.chain();
+            let is_new = self.last().state.error.replace(text.clone()).as_ref() != Some(&text);
+            if is_new {
+                tracing::error!(error = text, "a recovery point cannot be made");
+            }
+        }
+        true
+    }
+
+    /// Returns a point between two calls, and the checksum of what the server knows. Returns `None`
+    /// while keys are being added.
+    async fn make(&self) -> Result<Option<(Point, u64)>> {
+        #[cfg(test)]
+        if Fault::PointInCall.is_planted() {
+            return self.make_in_call().await;
+        }
+        let _between_calls = self.effects.write().await;
+        in_place(|| {
+            let Some((contents, records)) = self.holder.saved()? else { return Ok(None) };
+            let state = SavedState {
+                number: 0,
+                checksum: 0,
+                server_run: self.run,
+                group: Some(self.group.saved()?),
+                records: Some(records),
+            };
+            let known = crc(&[&encoded(&state)?]);
+            Ok(Some((Point { state, contents }, known)))
+        })
+    }
+
+    /// Makes a point whose parts are from different moments, for [`Fault::PointInCall`].
+    #[cfg(test)]
+    async fn make_in_call(&self) -> Result<Option<(Point, u64)>> {
+        let group = Some(self.group.saved()?);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let Some((contents, records)) = self.holder.saved()? else { return Ok(None) };
+        let state = SavedState { group, records: Some(records), ..SavedState::default() };
+        let known = crc(&[&encoded(&state)?]);
+        Ok(Some((Point { state, contents }, known)))
+    }
+
+    fn write(&self, mut point: Point, known: u64) -> Result<()> {
+        let number = {
+            let last = self.last();
+            if last.known == Some(known) && last.state.error.is_none() {
+                return Ok(());
+            }
+            last.number + 1
+        };
+        point.state.number = number;
+        let num_bytes = in_place(|| self.store.write(point))?;
+        let mut last = self.last();
+        (last.number, last.known) = (number, Some(known));
+        last.state = RecoveryState {
+            num_points: last.state.num_points + 1,
+            num_bytes,
+            made: Some(SystemTime::now()),
+            error: None,
+        };
+        Ok(())
+    }
+}
