@@ -97,8 +97,8 @@ class KVStoreServerTest {
                 rewinds.add(rewound);
                 throw new IllegalStateException("it does not end the thread");
             });
-            store.init("w", NDArray.zeros(2));
-            store.push("w", NDArray.ones(2));
+            store.init("w", NDArray.zeros(Shape.of(2)));
+            store.push("w", NDArray.ones(Shape.of(2)));
             String address = server.address();
             for (int start = 0; start < 2; start++) {
                 server.close();
