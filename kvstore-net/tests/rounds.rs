@@ -9,25 +9,21 @@
 
 mod network;
 
-use std::collections::HashMap;
-use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kvstore::backends;
 use kvstore_core::{
-    BinaryOp, Compression, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore, Optimizer,
-    Outputs, PulledValue, Result, RowSparse, Tensor, Value, WorkerGroup,
+    BinaryOp, Compression, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore, Outputs,
+    PulledValue, Result, RowSparse, Tensor, Value, WorkerGroup,
 };
 use kvstore_net::{LatePush, NetStore, NetStoreOptions, Server, ServerOptions};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::{Context, SubscriberExt};
 
 use self::network::proxy::Proxy;
+use self::network::pushes::{check_equal, initial, model, momentum, pushed, varied};
+use self::network::recorded::{RUNNING, record};
 use self::network::{LONG, SHORT, connect, eventually, key, options, server, value};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -63,97 +59,6 @@ fn late(error: &Error) -> (String, u64, u64) {
     match error {
         Error::LatePush { key, pushed, current } => (key.as_str().to_owned(), *pushed, *current),
         other => panic!("{other}"),
-    }
-}
-
-/// Returns elements whose sums in different orders differ.
-fn varied(shape: &[usize], dtype: DType, seed: u32) -> Tensor {
-    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let number = f32::from(u16::try_from(state >> 20).unwrap());
-        number * if state & 1 << 18 == 0 { 1e-3 } else { -1.7 }
-    };
-    let elements: Vec<f32> = (0..shape.iter().product()).map(|_| next()).collect();
-    let tensor = Tensor::from_slice(backends(), Device::cpu(0), shape, &elements).unwrap();
-    tensor.cast(dtype).unwrap()
-}
-
-/// Returns the values of a push: a large one, which has several ranges, short ones and rows.
-fn pushed(seed: u32) -> (Vec<Key>, Vec<Value>) {
-    let indices = Vec::from([i64::from(seed % 3), 3 + i64::from(seed % 2)]);
-    let rows = RowSparse::new([6, 2], indices, varied(&[2, 2], DType::F32, seed + 1)).unwrap();
-    let values = [
-        ("z", varied(&[280, 1001], DType::F32, seed).into()),
-        ("half", varied(&[3], DType::F16, seed + 2).into()),
-        ("rows", rows.into()),
-        ("a", varied(&[5], DType::F64, seed + 3).into()),
-    ];
-    values.into_iter().map(|(name, value)| (key(name), value)).unzip()
-}
-
-fn initial() -> (Vec<Key>, Vec<Value>) {
-    let (keys, values) = pushed(0);
-    let zeros = values.iter().map(|value| value.to_dense().unwrap().into()).collect();
-    (keys, zeros)
-}
-
-fn momentum() -> Optimizer {
-    Optimizer::new("sgd").unwrap().with("momentum", 0.9).unwrap().with("wd", 0.01).unwrap()
-}
-
-/// A local store with the initial values.
-fn model() -> LocalStore {
-    let model = LocalStore::new("local", backends().clone()).unwrap();
-    let (keys, values) = initial();
-    model.init(&keys, &values).unwrap();
-    model.set_optimizer(momentum()).unwrap();
-    model
-}
-
-#[track_caller]
-fn check_equal(store: &dyn KvStore, model: &LocalStore) {
-    let keys = initial().0;
-    let (found, expected) = (store.pull(&keys, 0).unwrap(), model.pull(&keys, 0).unwrap());
-    for ((key, found), expected) in keys.iter().zip(found).zip(expected) {
-        assert!(found.to_bytes().unwrap() == expected.to_bytes().unwrap(), "key `{key}` differs");
-    }
-}
-
-/// The pushes that run, by the name of their member, and those of the committed rounds. The events
-/// of a round come before its pushes return.
-static RUNNING: Mutex<Option<Recorded>> = Mutex::new(None);
-
-#[derive(Default)]
-struct Recorded {
-    running: HashMap<String, u32>,
-    rounds: Vec<Vec<u32>>,
-}
-
-struct RoundEvents;
-
-struct Names(Option<String>);
-
-impl Visit for Names {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "members" {
-            self.0 = Some(format!("{value:?}"));
-        }
-    }
-}
-
-impl<S: Subscriber> Layer<S> for RoundEvents {
-    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let mut names = Names(None);
-        event.record(&mut names);
-        let (Some(names), Some(recorded)) = (names.0, &mut *RUNNING.lock().unwrap()) else {
-            return;
-        };
-        let names = names.trim_matches(['[', ']']).split(", ").map(|name| name.trim_matches('"'));
-        // Servers of other tests have members of other names.
-        if let Some(seeds) = names.map(|name| recorded.running.get(name).copied()).collect() {
-            recorded.rounds.push(seeds);
-        }
     }
 }
 
@@ -367,13 +272,8 @@ fn wrong_pushes_are_rejected_and_change_nothing() {
     assert_eq!(error.to_string(), "key `w`: expected [2] f32, found [3] f32");
     let error = a.push(&[key("w"), key("w")], &[value(1.0), wrong.into()], 0).unwrap_err();
     assert_eq!(error.to_string(), "key `w`: expected [2] f32, found [3] f32");
-    for (min, servers) in [(0, 1), (1, 2)] {
-        let address = server.address().to_string();
-        let list = (0..servers).map(|_| address.clone());
-        let options = NetStoreOptions::of_servers(list).quorum(min);
-        let text = NetStore::connect(backends(), &options).unwrap_err().to_string();
-        assert!(text.starts_with("quorum: expected "), "{text}");
-    }
+    let text = NetStore::connect(backends(), &options(&server).quorum(0)).unwrap_err().to_string();
+    assert_eq!(text, "quorum: expected at least 1, found 0");
     // While a push of `w` waits.
     thread::scope(|scope| {
         let waiting = scope.spawn(|| push(&a, "w", 2.0));
@@ -507,12 +407,7 @@ fn a_member_that_loses_its_connection_sends_its_values_again() {
 /// local push with the values of its members.
 #[test]
 fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let subscriber = tracing_subscriber::registry().with(RoundEvents);
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-    });
-    *RUNNING.lock().unwrap() = Some(Recorded::default());
+    record();
     let options = ServerOptions::new("127.0.0.1:0").lease(Duration::from_secs(1));
     let server = Arc::new(Server::start(backends(), &options).unwrap());
     let (keys, values) = initial();

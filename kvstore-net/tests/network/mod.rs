@@ -4,6 +4,8 @@
 
 pub(crate) mod authority;
 pub(crate) mod proxy;
+pub(crate) mod pushes;
+pub(crate) mod recorded;
 
 use std::sync::{Arc, Mutex};
 use std::thread;

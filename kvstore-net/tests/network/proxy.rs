@@ -53,6 +53,10 @@ impl Proxy {
                 let client = client.unwrap();
                 let Some(server) = *server.lock().unwrap() else { continue };
                 let Ok(server) = TcpStream::connect(server) else { continue };
+                for stream in [&client, &server] {
+                    // Otherwise, some messages wait 40 ms.
+                    stream.set_nodelay(true).unwrap();
+                }
                 let both = [client.try_clone().unwrap(), server.try_clone().unwrap()];
                 open.lock().unwrap().extend(both);
                 let (up, down) = (client.try_clone().unwrap(), server.try_clone().unwrap());
