@@ -7,14 +7,20 @@
 mod backoff;
 mod calls;
 mod clocks;
+mod followed;
+mod link;
 mod members;
 pub mod placement;
 mod rounds;
 mod versions;
+mod votes;
 
 pub use backoff::Backoff;
 pub use calls::{Begun, Calls, SavedCalls};
 pub use clocks::Clocks;
+pub use followed::Followed;
+pub use link::Link;
 pub use members::{Joined, Member, Members, Refusal, Role, SavedMember};
 pub use rounds::{Quorum, Round};
 pub use versions::Versions;
+pub use votes::Votes;

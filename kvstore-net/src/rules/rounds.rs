@@ -118,6 +118,11 @@ impl<M: Clone + Ord> Round<M> {
         self.stage == Stage::Closed && self.attempt == attempt
     }
 
+    /// Returns whether the sums of the list become the values of the store.
+    pub fn is_committing(&self) -> bool {
+        self.stage == Stage::Committing
+    }
+
     /// Begins the commit of an attempt. Returns whether it is still the current one.
     pub fn begin_commit(&mut self, attempt: u64) -> bool {
         let is_current = self.is_folding(attempt);
