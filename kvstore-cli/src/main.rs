@@ -82,6 +82,10 @@ fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Adds a page with members, keys and throughput to the address of --metrics"),
         )
+        .arg(
+            text("followers", "For the first of several servers: the others, for rounds over all")
+                .value_name("HOST:PORT,.."),
+        )
         .arg(text("log", "What to log: error, warn (the default), info, debug or trace"))
         .arg(text("log_format", "How to log: text (the default) or json, one object per line"));
     let status = Command::new("status")

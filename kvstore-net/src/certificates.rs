@@ -31,7 +31,8 @@ pub(crate) const ENCRYPTED: usize = 1 << 16;
 /// | role | what its calls may do |
 /// |---|---|
 /// | `reader` | read values, snapshots, settings and the status |
-/// | `worker`, `server` | also change values and settings, wait at barriers, write checkpoints |
+/// | `worker` | also change values and settings, wait at barriers, write checkpoints |
+/// | `server` | also lead rounds over several servers |
 /// | `admin` | also remove keys, roll back, restore, send commands |
 ///
 /// A certificate with another role, or with none, may do nothing.

@@ -66,6 +66,12 @@ pub(crate) enum Fault {
     PointInCall,
     /// A server that continues from a recovery point does not know the calls in it.
     ForgetSavedCalls,
+    /// The first server commits a round before the other servers have its sum.
+    CommitEarly,
+    /// A server applies the sum of a round before the first server has committed it.
+    ApplyEarly,
+    /// A server sums the members of an earlier list of a round.
+    KeepOldList,
 }
 
 thread_local! {

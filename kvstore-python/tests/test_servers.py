@@ -486,6 +486,24 @@ def test_a_forked_child_neither_uses_nor_ends_the_server():
     assert children.output(program, SECONDS) == "[1.0, 1.0]\n"
 
 
+def test_several_servers_commit_the_same_rounds():
+    with KVStoreServer("127.0.0.1:0") as follower:
+        for followers in (follower.address, [follower.address]):
+            with KVStoreServer("127.0.0.1:0", followers=followers) as leader:
+                servers = [leader.address, follower.address]
+                kv = mx.kv.create("dist_quorum", servers=servers, quorum=1, timeout=SECONDS)
+                for key in ("a", "b", "c", "d"):
+                    kv.init(key, mx.nd.zeros(2))
+                    kv.push(key, mx.nd.ones(2))
+                    assert kv.pull(key).tolist() == [1.0, 1.0]
+                    kv.remove(key)
+                kv.close()
+    with pytest.raises(TypeError, match="followers: expected addresses HOST:PORT, found 9191"):
+        KVStoreServer("127.0.0.1:0", followers=9191)
+    with pytest.raises(ValueError, match="option `followers`: expected HOST:PORT"):
+        KVStoreServer("127.0.0.1:0", followers=[])
+
+
 def test_metrics_and_the_status_page():
     with KVStoreServer("127.0.0.1:0", metrics="127.0.0.1:0", status_page=True) as server:
         kv = mx.kv.create("dist_async", servers=server.address)

@@ -163,10 +163,39 @@ fn wrong_options_are_named() {
     assert!(error.to_string().contains("stores of type `local` have no options"), "{error}");
 }
 
+/// The first server must know the others, because all of them commit the same rounds.
 #[test]
-fn rounds_need_one_server() {
-    let servers = ("servers", "127.0.0.1:1,127.0.0.1:2");
-    let error = error_of("dist_quorum", &[("quorum", "2"), servers]);
+fn rounds_over_several_servers_need_followers() {
+    let servers = [0; 2].map(|_| server());
+    let join = |servers: [&Server; 2]| {
+        let addresses = servers.map(|server| server.address().to_string()).join(",");
+        create_with("dist_quorum", &[("quorum", "1"), ("servers", &addresses)]).unwrap()
+    };
+    let store = join([&servers[0], &servers[1]]);
+    store.init("w", &value(0.0)).unwrap();
+    let error = store.push("w", &value(1.0)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unsupported);
-    assert_eq!(error.to_string(), "quorum: expected one server, found 2");
+    let expected = "the option `followers` (KVSTORE_FOLLOWERS) of the first server, found 0";
+    assert!(error.to_string().ends_with(expected), "{error}");
+    drop(store);
+
+    let follower = server();
+    let address = follower.address().to_string();
+    let leader = serve(&[("address", "127.0.0.1:0"), ("followers", &address)]).unwrap();
+    let store = join([&leader, &follower]);
+    for name in ["w", "a", "b", "c"] {
+        store.init(name, &value(0.0)).unwrap();
+        store.push(name, &value(3.0)).unwrap();
+        assert_eq!(store.pull_new(name).unwrap()[0].to_vec::<f32>().unwrap(), [3.0; 2]);
+    }
+    let twice = format!("{address}, {address}");
+    for (wrong, expected) in [
+        ("127.0.0.1", "followers: expected HOST:PORT, found `127.0.0.1`"),
+        (",", "option `followers`: expected HOST:PORT, separated by commas, found `,`"),
+        (&*twice, "is in the list twice"),
+    ] {
+        let options = [("address", "127.0.0.1:0"), ("followers", wrong)];
+        let text = serve(&options).unwrap_err().to_string();
+        assert!(text.contains(expected), "{text}");
+    }
 }

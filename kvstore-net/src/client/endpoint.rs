@@ -14,13 +14,13 @@ use crate::same_machine;
 
 /// How long an attempt to connect may take. The next one follows after a pause of up to a second,
 /// so that a client reconnects soon after the network is back.
-pub(super) const CONNECT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
 /// Returns a connection to a server, which begins when it is used.
 ///
 /// # Errors
 /// - The errors of [`endpoint`].
-pub(super) fn channel(server: &str, security: &Security, timeout: Duration) -> Result<Channel> {
+pub(crate) fn channel(server: &str, security: &Security, timeout: Duration) -> Result<Channel> {
     let endpoint = endpoint(server, security)?.connect_timeout(timeout);
     let server = server.to_owned();
     if security.of("server", &server)?.is_some() {

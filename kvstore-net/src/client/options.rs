@@ -200,18 +200,8 @@ impl NetStoreOptions {
     }
 
     /// Returns the rounds of the store, if it has any.
-    ///
-    /// # Errors
-    /// - The errors of [`NetStoreOptions::check`].
-    /// - [`Error::Unsupported`] if there are several servers.
-    pub(super) fn to_rounds(&self) -> Result<Option<Rounds>> {
-        self.check()?;
-        let num_servers = self.servers.len();
-        if self.rounds.is_some() && num_servers > 1 {
-            let text = format!("quorum: expected one server, found {num_servers}");
-            return Err(Error::Unsupported(text));
-        }
-        Ok(self.rounds.map(Rounds::new))
+    pub(super) fn to_rounds(&self) -> Option<Rounds> {
+        self.rounds.map(Rounds::new)
     }
 }
 

@@ -47,8 +47,11 @@ impl NetStore {
             keys.push(key.clone());
             sums.push(sum);
         }
-        let what = describe_call("push", &keys);
-        let round = Some(rounds.round(weight));
+        let round = rounds.round(weight);
+        if let Some(sharded) = &self.sharded {
+            return sharded.push_to_round((&keys, &sums), priority, round);
+        }
+        let (what, round) = (describe_call("push", &keys), Some(round));
         let verb = |push| Ok(Verb::Push(proto::Push { round, ..push }));
         self.push_as(&what, (&keys, &sums), priority, verb).map(drop)
     }

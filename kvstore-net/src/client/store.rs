@@ -82,9 +82,8 @@ impl NetStore {
             security: options.security.clone(),
         });
         let local_member = Some(LocalMember::new(process));
-        let rounds = options.to_rounds()?;
+        options.check()?;
         let mut store = Self::on(Servers::connect(backends, targets.collect())?, options);
-        store.rounds = rounds;
         store.local_member = local_member;
         Ok(store)
     }
@@ -99,7 +98,7 @@ impl NetStore {
             sharded,
             descriptions: Descriptions::default(),
             staleness: options.staleness,
-            rounds: None,
+            rounds: options.to_rounds(),
             embedded: Vec::new(),
             local_member: None,
             waits_at_exit: AtomicBool::new(false),
@@ -182,7 +181,7 @@ impl NetStore {
                 Some(encoder) => self.codes_of(keys, values, encoder)?,
             };
             let compression = compression.map(|found| compression_of(Some(found)));
-            let verb = verb(proto::Push { values, priority, compression, round: None })?;
+            let verb = verb(proto::Push { values, priority, compression, ..Default::default() })?;
             let call = Call { elements, ..Call::write(verb, what.to_owned()) };
             let answer = self.servers.call(call);
             if let Some(encoder) = encoder {

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 45e8e35a
+// CRC-32 of the source: 17c84116
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -156,6 +156,153 @@ pub struct Failure {
     /// error object there. Otherwise 0.
     #[prost(uint64, tag = "13")]
     pub error_object: u64,
+}
+/// The first server, the leader, decides which pushes a round has. A follower reports the parts that
+/// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
+/// list. `number` counts the messages in this direction since one of both servers has started, from 1.
+/// It is 0 if the message has no content. `received` is the largest number that the sender has
+/// received.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LeaderMessage {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint64, tag = "2")]
+    pub received: u64,
+    #[prost(oneof = "leader_message::Content", tags = "3, 4, 5, 6, 7, 8")]
+    pub content: ::core::option::Option<leader_message::Content>,
+}
+/// Nested message and enum types in `LeaderMessage`.
+pub mod leader_message {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Content {
+        #[prost(message, tag = "3")]
+        Start(super::LeaderStart),
+        #[prost(message, tag = "4")]
+        List(super::RoundList),
+        #[prost(message, tag = "5")]
+        Commit(super::RoundAttempt),
+        /// The round is open again, with no list.
+        #[prost(message, tag = "6")]
+        Reopen(super::RoundAttempt),
+        #[prost(message, tag = "7")]
+        End(super::RoundEnd),
+        #[prost(message, tag = "8")]
+        PushEnd(super::PushEnd),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FollowerMessage {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(uint64, tag = "2")]
+    pub received: u64,
+    #[prost(oneof = "follower_message::Content", tags = "3, 4, 5, 6, 7, 8, 9")]
+    pub content: ::core::option::Option<follower_message::Content>,
+}
+/// Nested message and enum types in `FollowerMessage`.
+pub mod follower_message {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Content {
+        #[prost(message, tag = "3")]
+        Start(super::FollowerStart),
+        #[prost(message, tag = "4")]
+        Arrived(super::PartArrived),
+        /// A part is not there any more, unless it is in a list that the leader has committed.
+        #[prost(message, tag = "5")]
+        Gone(super::RoundMember),
+        /// The push of this part must fail.
+        #[prost(message, tag = "6")]
+        Rejected(super::PushEnd),
+        /// The sum of a list is complete.
+        #[prost(message, tag = "7")]
+        Prepared(super::RoundAttempt),
+        /// The follower has no sum of a list, because of an error that is not one of a member's part.
+        #[prost(message, tag = "8")]
+        Failed(super::RoundEnd),
+        /// The follower has applied a list, or failed to.
+        #[prost(message, tag = "9")]
+        Applied(super::RoundEnd),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaderStart {
+    /// The number of this run of the leader. The follower forgets lists of earlier runs that are not
+    /// committed.
+    #[prost(uint64, tag = "1")]
+    pub run: u64,
+    /// The position of the follower in the list of servers, and the length of the list.
+    #[prost(uint32, tag = "2")]
+    pub server: u32,
+    #[prost(uint32, tag = "3")]
+    pub num_servers: u32,
+    /// The run of the follower to which `received` belongs, or 0.
+    #[prost(uint64, tag = "4")]
+    pub follower_run: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FollowerStart {
+    #[prost(uint64, tag = "1")]
+    pub run: u64,
+}
+/// The push of a member to a round.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoundMember {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub process: u64,
+    /// As in RoundPart.
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+}
+/// A part has arrived at a follower.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PartArrived {
+    #[prost(message, optional, tag = "1")]
+    pub member: ::core::option::Option<RoundMember>,
+    /// The first key of the part, the version that the push is based on, and the newest version, with
+    /// which the leader rejects a push that comes too late for the round.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub based_on: u64,
+    #[prost(uint64, tag = "4")]
+    pub newest: u64,
+}
+/// The members of a round, in the order in which their values are summed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RoundList {
+    #[prost(uint64, tag = "1")]
+    pub round: u64,
+    #[prost(uint64, tag = "2")]
+    pub attempt: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub members: ::prost::alloc::vec::Vec<RoundMember>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoundAttempt {
+    #[prost(uint64, tag = "1")]
+    pub round: u64,
+    #[prost(uint64, tag = "2")]
+    pub attempt: u64,
+}
+/// The outcome of a list. A list without a failure is committed by all servers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RoundEnd {
+    #[prost(uint64, tag = "1")]
+    pub round: u64,
+    #[prost(uint64, tag = "2")]
+    pub attempt: u64,
+    #[prost(message, optional, tag = "3")]
+    pub failure: ::core::option::Option<Failure>,
+}
+/// The outcome of a push that is in no committed list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PushEnd {
+    #[prost(message, optional, tag = "1")]
+    pub member: ::core::option::Option<RoundMember>,
+    #[prost(message, optional, tag = "2")]
+    pub failure: ::core::option::Option<Failure>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

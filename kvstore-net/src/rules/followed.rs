@@ -106,8 +106,8 @@ impl<P: Clone + Eq + Hash> Followed<P> {
         }
     }
 
-    /// Returns whether the part of a push may go now: it is in no list whose sum is complete. A list
-    /// whose sum is not complete never will be.
+    /// Returns whether the part of a push may go now: it is in no list whose sum is complete. A
+    /// list whose sum is not complete never will be.
     pub fn withdraw(&mut self, push: &P) -> bool {
         let list = self.0.values_mut().find(|list| list.pushes.contains(push));
         let Some(list) = list else { return true };

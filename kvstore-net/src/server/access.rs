@@ -16,6 +16,8 @@ pub(crate) enum Permission {
     Nothing,
     Read,
     Work,
+    /// Lead the rounds of another server.
+    Serve,
     Administer,
 }
 
@@ -126,7 +128,8 @@ impl Permission {
         let mut units = certificate.subject().iter_organizational_unit();
         match (units.next().and_then(|unit| unit.as_str().ok()), units.next()) {
             (Some("reader"), None) => Self::Read,
-            (Some("worker" | "server"), None) => Self::Work,
+            (Some("worker"), None) => Self::Work,
+            (Some("server"), None) => Self::Serve,
             (Some("admin"), None) => Self::Administer,
             _ => Self::Nothing,
         }
@@ -137,6 +140,7 @@ impl Permission {
             Self::Nothing => "none",
             Self::Read => "reader",
             Self::Work => "worker",
+            Self::Serve => "server",
             Self::Administer => "admin",
         }
     }

@@ -16,6 +16,7 @@ mod member_stream;
 pub(crate) mod metrics;
 mod options;
 mod pausing;
+pub(crate) mod peers;
 mod recorded;
 mod records;
 pub(crate) mod recovery;
@@ -34,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result};
+use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result, fallible};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -52,6 +53,7 @@ use self::serving::{Acceptor, CLOSE, serve};
 use self::standard::Health;
 use crate::accounts::Accounts;
 use crate::certificates::{Certificates, Security};
+use crate::client::endpoint::{CONNECT, channel};
 use crate::journal::Journal;
 use crate::runtime;
 use crate::wire::members_of;
@@ -134,6 +136,14 @@ impl Server {
             source: source.into(),
         };
         let runtime = runtime::parallel()?;
+        let num_servers = u32::try_from(options.followers.len() + 1).unwrap_or(u32::MAX);
+        let channels = {
+            // Connections belong to the runtime.
+            let _entered = runtime.enter();
+            let followers = options.followers.iter();
+            let channels = followers.map(|server| channel(server, &options.security, CONNECT));
+            fallible::try_collect(channels)?
+        };
         let listen_on = options.address.clone();
         let has_unix_socket = certificates.is_none();
         let bound = runtime::wait(&runtime, async move {
@@ -166,6 +176,11 @@ impl Server {
         });
         let recovery = recovery.transpose()?;
         let service = service.with_commands(commands.clone()).with_recovery(recovery.clone());
+        group.lead(&options.followers);
+        for (number, channel) in (1..).zip(channels) {
+            let place = (number, num_servers);
+            runtime.spawn(peers::lead::lead(service.clone(), place, channel));
+        }
         let methods = Methods::new(service)?;
         let accounts = Accounts::new(&options.limits, backends);
         let endpoint = endpoint.map(|endpoint| {

@@ -37,6 +37,7 @@ pub struct ServerOptions {
     pub(super) limits: Limits,
     pub(super) metrics: Option<String>,
     pub(super) has_status_page: bool,
+    pub(super) followers: Vec<String>,
 }
 
 impl ServerOptions {
@@ -56,6 +57,7 @@ impl ServerOptions {
             limits: Limits::default(),
             metrics: None,
             has_status_page: false,
+            followers: Vec::new(),
         }
     }
 
@@ -158,6 +160,16 @@ impl ServerOptions {
         self
     }
 
+    /// Makes this server lead the rounds over several servers. It must be the first in the members'
+    /// list of servers, and these are the addresses of the others, in the order of the list. With
+    /// certificates, that of this server needs the role `server` or `admin`, and must be valid for
+    /// clients.
+    #[must_use]
+    pub fn followers(mut self, servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.followers = servers.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sets the most connections from one machine, 256 by default. Further ones are closed at once.
     #[must_use]
     pub fn peer_connections(mut self, most: usize) -> Self {
@@ -215,6 +227,17 @@ impl ServerOptions {
         if self.has_status_page && self.metrics.is_none() {
             let text = "status_page: expected also `metrics`, the address of the page";
             return Err(Error::invalid(text));
+        }
+        for (index, server) in self.followers.iter().enumerate() {
+            let parts = server.rsplit_once(':');
+            if parts.is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err()) {
+                let text = format!("followers: expected HOST:PORT, found `{server}`");
+                return Err(Error::InvalidArgument(text));
+            }
+            if self.followers.iter().take(index).any(|other| other == server) {
+                let text = format!("followers: `{server}` is in the list twice");
+                return Err(Error::InvalidArgument(text));
+            }
         }
         Ok(())
     }

@@ -24,12 +24,14 @@ use super::group::{Earlier, Group};
 use super::holder::Holder;
 use super::member_stream::MemberStream;
 use super::metrics::Metrics;
+use super::peers;
 use super::recovery::Recovery;
 use super::replies::Replies;
 use super::report::Reports;
 use super::standard::{Health, StandardServices};
 use super::transfer::Sources;
 use crate::accounts::{Accounts, STREAM};
+use crate::proto::peers_server::PeersServer;
 use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::{Joined, Role};
@@ -150,6 +152,7 @@ impl Service {
 pub(crate) struct Methods {
     service: Service,
     members: StoreServer<Service>,
+    peers: PeersServer<Service>,
     standard: StandardServices,
 }
 
@@ -160,7 +163,9 @@ impl Methods {
         let standard = StandardServices::new(&service.health)?;
         let members = StoreServer::new(service.clone());
         let members = members.max_decoding_message_size(MOST_MEMBER_MESSAGE);
-        Ok(Self { service, members, standard })
+        let peers = PeersServer::new(service.clone());
+        let peers = peers.max_decoding_message_size(peers::MOST_MESSAGE);
+        Ok(Self { service, members, peers, standard })
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -184,6 +189,7 @@ impl tonic::codegen::Service<http::Request<Body>> for Methods {
                 let access = self.service.access.of(request.extensions());
                 return self.standard.call(request, &access);
             }
+            path if path.starts_with(peers::PATH) => return self.peers.call(request),
             _ => return self.members.call(request),
         }
         let mut service = self.service.clone();
@@ -235,6 +241,7 @@ impl proto::store_server::Store for Service {
             barrier_round,
             compression: Some(compression_of(*self.holder.contents().compression())),
             rewound: self.recovery.as_ref().and_then(|recovery| recovery.rewound()),
+            num_followers: u32::try_from(self.group.num_followers()).unwrap_or(u32::MAX),
         };
         let stream = MemberStream {
             service: self.clone(),

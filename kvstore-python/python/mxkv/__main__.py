@@ -47,6 +47,10 @@ _SETTINGS: dict[str, tuple[str | None, str]] = {
     "keys": ("NUMBER", "the most keys (4000000)"),
     "metrics": ("HOST:PORT", "the address for /metrics and /healthz over HTTP (none)"),
     "status_page": (None, "adds a page with members and keys to the address of --metrics"),
+    "followers": (
+        "HOST:PORT,..",
+        "for the first of several servers: the others, for rounds over all (none)",
+    ),
 }
 
 #: Of these, one at most may be set.

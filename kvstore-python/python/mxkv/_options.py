@@ -56,6 +56,7 @@ class ServerOptions(TypedDict, total=False):
     keys: int | None
     metrics: str | None
     status_page: bool | None
+    followers: str | Sequence[str] | None
 
 
 def of_store(options: Mapping[str, Any]) -> NamedStrings:
@@ -173,6 +174,7 @@ _OF_SERVER: dict[str, _Converter] = {
     "keys": _whole,
     "metrics": text,
     "status_page": _flag,
+    "followers": _addresses,
 }
 
 

@@ -93,6 +93,10 @@ class KVStoreServer:
     - ``keys``: the most keys, 4 million by default.
     - ``metrics``: an address for ``/metrics`` (Prometheus) and ``/healthz`` over HTTP, by default
       none. ``status_page=True`` adds a page with members and keys.
+    - ``followers``: for the first of several servers, the addresses of the others in the order of
+      the workers' list, as a list or separated by commas. Stores of type ``dist_quorum`` need them,
+      because all servers commit the same rounds. With certificates, the role of this server must be
+      ``server`` or ``admin``.
 
     ``updater`` runs for the pushes of all workers, as in :meth:`KVStore.set_updater
     <mxkv.kvstore.KVStore.set_updater>`. Its keys are strings, unless the program uses integers as

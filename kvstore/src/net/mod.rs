@@ -125,6 +125,7 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 /// | `keys` | 4 million | the most keys |
 /// | `metrics` | none | the address for `/metrics` and `/healthz` over HTTP |
 /// | `status_page` | `false` | adds a page with members, keys and throughput |
+/// | `followers` | none | for the first of several servers: the others, for rounds over all |
 /// | `certificates` | `KVSTORE_CERTIFICATES` | a folder for [`Certificates`](crate::Certificates) |
 /// | `insecure` | `KVSTORE_INSECURE` | permits other machines to connect without |
 ///

@@ -33,7 +33,7 @@ const OF_STORE: [&str; 13] = [
 
 /// The names of the options of [`serve`](crate::serve). The commands that start servers have a
 /// setting of the same name for each.
-pub const SERVER_OPTIONS: [&str; 17] = [
+pub const SERVER_OPTIONS: [&str; 18] = [
     "config",
     "address",
     "store",
@@ -51,6 +51,7 @@ pub const SERVER_OPTIONS: [&str; 17] = [
     "keys",
     "metrics",
     "status_page",
+    "followers",
 ];
 
 /// The environment variables with the folder of the certificates, and with whether connections may
@@ -234,6 +235,13 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
             }
             "peer_bytes" => server.peer_bytes(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
             "metrics" => server.metrics(*value),
+            "followers" => {
+                let followers: Vec<&str> = addresses(value).collect();
+                if followers.is_empty() {
+                    return Err(wrong(name, value, "HOST:PORT, separated by commas"));
+                }
+                server.followers(followers)
+            }
             "keys" => server.keys(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
             _ => return Err(unknown(name, &SERVER_OPTIONS)),
         };

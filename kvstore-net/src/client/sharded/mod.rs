@@ -6,11 +6,13 @@
 
 mod init;
 mod placements;
+mod rounds;
 mod snapshots;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -41,6 +43,8 @@ pub(super) struct Sharded {
     staleness: Option<u64>,
     timeout: Duration,
     placements: Placements,
+    /// The number of pushes to rounds.
+    num_pushes: AtomicU64,
     /// Serialises `init`, because a server treats a second `init` of a key by the same process as a
     /// new attempt.
     initialising: Mutex<()>,
@@ -55,6 +59,7 @@ impl Sharded {
             staleness,
             timeout,
             placements: Placements::default(),
+            num_pushes: AtomicU64::new(0),
             initialising: Mutex::default(),
         }
     }

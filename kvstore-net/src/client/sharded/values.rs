@@ -47,10 +47,10 @@ impl ServerValues {
 
 /// A part of a pushed value for one server.
 #[derive(Debug)]
-struct PushedPart {
+pub(super) struct PushedPart {
     /// The position of the value in the call.
-    value: usize,
-    server: usize,
+    pub(super) value: usize,
+    pub(super) server: usize,
     /// The elements or their codes.
     elements: Value,
     /// The type of the part without compression.
@@ -72,7 +72,7 @@ fn partial_error(
 }
 
 /// Returns a call for each server with its parts.
-fn calls_of(
+pub(super) fn calls_of(
     keys: &[Key],
     placed: &[Arc<KeyPlacement>],
     parts: &[PushedPart],
@@ -147,7 +147,7 @@ impl Sharded {
         while !parts.is_empty() {
             let calls = calls_of(keys, &placed, &parts, |values| {
                 let compression = compression.map(|found| compression_of(Some(found)));
-                let push = proto::Push { values, priority, compression, round: None };
+                let push = proto::Push { values, priority, compression, ..Default::default() };
                 Call::write(Verb::Push(push), what.clone())
             });
             let partial = |accepted_by: &BTreeSet<usize>, error| {
@@ -203,13 +203,16 @@ impl Sharded {
     }
 
     /// Makes calls, and returns the answers by server.
-    fn call_each(&self, calls: Vec<(usize, Call)>) -> Result<BTreeMap<usize, Result<Answer>>> {
+    pub(super) fn call_each(
+        &self,
+        calls: Vec<(usize, Call)>,
+    ) -> Result<BTreeMap<usize, Result<Answer>>> {
         let servers: Vec<usize> = calls.iter().map(|(server, _)| *server).collect();
         Ok(servers.into_iter().zip(self.servers.call_each(calls)?).collect())
     }
 
     /// Notes which of the parts the servers have accepted.
-    fn accept(
+    pub(super) fn accept(
         &self,
         encoder: &mut Encoder,
         keys: &[Key],
@@ -255,7 +258,7 @@ impl Sharded {
     }
 
     /// Returns the parts of values for all servers.
-    fn parts(
+    pub(super) fn parts(
         &self,
         keys: &[Key],
         values: &[Value],
@@ -319,7 +322,12 @@ impl Sharded {
     ///
     /// # Errors
     /// - The errors of [`KvStore::push`](kvstore_core::KvStore::push).
-    fn check(&self, keys: &[Key], values: &[Value], placed: &[Arc<KeyPlacement>]) -> Result<bool> {
+    pub(super) fn check(
+        &self,
+        keys: &[Key],
+        values: &[Value],
+        placed: &[Arc<KeyPlacement>],
+    ) -> Result<bool> {
         for ((key, value), placed) in keys.iter().zip(values).zip(placed) {
             if *value.spec() != placed.spec {
                 // The placement may be out of date.

@@ -1,7 +1,11 @@
 //! [`Group`]: the state of a group, shared by the calls of all members.
 
 mod barrier;
+mod following;
 mod identities;
+mod late;
+mod leading;
+mod peers;
 mod rounds;
 mod saved;
 #[cfg(test)]
@@ -18,9 +22,12 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use self::barrier::Barrier;
+pub(crate) use self::following::Decision;
 use self::identities::Identities;
+use self::peers::Peers;
+pub(crate) use self::peers::PushId;
 use self::rounds::Rounds;
-pub(crate) use self::rounds::{Attempt, Entrant, RoundCounts, RoundRule};
+pub(crate) use self::rounds::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 pub(crate) use self::saved::SavedGroup;
 use super::access::Identity;
 #[cfg(test)]
@@ -57,6 +64,7 @@ struct State {
     versions: Versions<Key>,
     barrier: Barrier,
     rounds: Rounds,
+    peers: Peers,
     /// Whether the server accepts no further calls.
     is_draining: bool,
     /// How many repeated calls got the outcome of the first attempt.
@@ -103,7 +111,7 @@ impl Running<'_> {
     }
 
     /// Records the outcome of a push to a round. That of a committed round is already known: see
-    /// [`Group::finish_round`].
+    /// [`Group::apply_round`].
     pub(crate) fn finish_in_round(mut self, outcome: Outcome) {
         self.is_done = true;
         self.group.finish(&self.caller, outcome, &[], &[]);
@@ -129,7 +137,8 @@ impl Group {
             clocks: Clocks::default(),
             versions: Versions::default(),
             barrier: Barrier::default(),
-            rounds: Rounds::default(),
+            rounds: Rounds::new(floor),
+            peers: Peers::default(),
             is_draining: false,
             #[cfg(test)]
             num_repeated: 0,
@@ -492,7 +501,8 @@ impl Group {
     /// others are done.
     pub(crate) async fn drain(&self, deadline: Instant) {
         self.change(|state| state.is_draining = true);
-        let idle = self.find(deadline, |state| state.running.is_empty().then_some(()));
+        let is_idle = |state: &State| state.running.is_empty() && state.peers.are_informed();
+        let idle = self.find(deadline, |state| is_idle(state).then_some(()));
         if idle.await.is_none() {
             tracing::warn!("the server ends although calls are running");
         }
@@ -533,6 +543,7 @@ impl State {
         self.calls.remove(name);
         self.clocks.remove_member(&name.to_owned());
         self.rounds.remove_member(name);
+        self.peers.remove_member(name);
         self.barrier.arrived.remove(name);
         self.barrier.first_rounds.remove(name);
     }

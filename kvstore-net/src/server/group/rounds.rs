@@ -7,11 +7,12 @@ use std::time::Duration;
 use kvstore_core::{Error, Key, Result};
 use tokio::time::{Instant, timeout_at};
 
+use super::peers::{ByPush, PushId};
 use super::{Caller, Group, State, ending, left};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
-use crate::rules::{Quorum, Round};
+use crate::rules::{Followed, Quorum, Round, Votes};
 
 /// When a round closes, and what it does with its pushes. All its members have the same rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,48 +24,106 @@ pub(crate) struct RoundRule {
     pub(crate) is_weighted: bool,
 }
 
+/// What became of a push to a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Committed,
+    /// It has had no effect, because its member must ask for the layouts or the compression again.
+    OutOfDate,
+}
+
+/// Which part of a push to a round a server has.
+#[derive(Clone, Debug)]
+pub(crate) enum PushPart {
+    /// The group has one server.
+    Complete,
+    /// The part of the first server. These followers have the others.
+    OfLeader(PushId, Vec<usize>),
+    OfFollower(PushId),
+}
+
 /// The push of a member to a round.
 #[derive(Debug)]
 pub(crate) struct Entrant {
     pub(crate) caller: Caller,
     /// The keys, ascending, which identify the round.
     pub(crate) keys: Arc<[Key]>,
+    /// Those of the keys that this server has.
+    pub(crate) held: Arc<[Key]>,
     pub(crate) rule: RoundRule,
     /// The push without its data.
     pub(crate) push: proto::Push,
-    outcome: OnceLock<Result<()>>,
+    pub(crate) part: PushPart,
+    pub(super) outcome: OnceLock<Result<Fate>>,
+    /// Set if other servers know the outcome, because it is that of a list.
+    pub(super) is_told: OnceLock<()>,
 }
 
 impl Entrant {
     pub(crate) fn new(
         caller: Caller,
-        keys: Arc<[Key]>,
+        (keys, held): (Arc<[Key]>, Arc<[Key]>),
         rule: RoundRule,
-        push: proto::Push,
+        (push, part): (proto::Push, PushPart),
     ) -> Self {
-        Self { caller, keys, rule, push, outcome: OnceLock::new() }
+        Self {
+            caller,
+            keys,
+            held,
+            rule,
+            push,
+            part,
+            outcome: OnceLock::new(),
+            is_told: OnceLock::new(),
+        }
+    }
+
+    /// Returns the followers that have parts of the push.
+    pub(super) fn followers(&self) -> &[usize] {
+        match &self.part {
+            PushPart::OfLeader(_, followers) => followers,
+            PushPart::Complete | PushPart::OfFollower(_) => &[],
+        }
+    }
+
+    /// Returns the name of the push at all servers, if the group has several.
+    pub(super) fn id(&self) -> Option<&PushId> {
+        match &self.part {
+            PushPart::OfLeader(id, _) | PushPart::OfFollower(id) => Some(id),
+            PushPart::Complete => None,
+        }
     }
 
     /// Returns each key with the version that the member has pulled last, if it has pulled it.
-    fn pulled(&self) -> impl Iterator<Item = (&Key, Option<u64>)> {
-        self.keys.iter().zip(self.push.values.iter().map(|value| value.version))
+    pub(super) fn pulled(&self) -> impl Iterator<Item = (&Key, Option<u64>)> {
+        self.held.iter().zip(self.push.values.iter().map(|value| value.version))
     }
 
-    fn outcome(&self) -> Option<Result<()>> {
-        let copy = |outcome: &Result<()>| outcome.as_ref().copied().map_err(Error::duplicate);
+    pub(super) fn outcome(&self) -> Option<Result<Fate>> {
+        let copy = |outcome: &Result<Fate>| outcome.as_ref().copied().map_err(Error::duplicate);
         self.outcome.get().map(copy)
+    }
+
+    pub(super) fn decide(&self, outcome: Result<Fate>) {
+        let _ = self.outcome.set(outcome);
     }
 }
 
 /// The rounds that have pushes.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    open: HashMap<Arc<[Key]>, OpenRound>,
+    pub(super) open: HashMap<Arc<[Key]>, OpenRound>,
     /// The round that a key belongs to.
     keys: HashMap<Key, Arc<[Key]>>,
     /// The version of each key after the last round that a member took part in.
     pub(super) last: HashMap<Key, HashMap<String, u64>>,
     pub(super) counts: RoundCounts,
+    /// The pushes that wait here, if the group has several servers.
+    pub(super) by_push: ByPush<Arc<Entrant>>,
+    /// The lists of the leader, if this server follows one.
+    pub(super) lists: Followed<PushId>,
+    /// The number of the last round. Those of a later run of the server are larger.
+    last_round: u64,
 }
 
 /// How many rounds and late pushes there were.
@@ -78,10 +137,18 @@ pub(crate) struct RoundCounts {
 }
 
 #[derive(Debug)]
-struct OpenRound {
-    round: Round<String>,
+pub(super) struct OpenRound {
+    /// Identifies the round among those of this run of the server.
+    pub(super) number: u64,
+    pub(super) round: Round<String>,
     rule: RoundRule,
-    entrants: HashMap<String, Arc<Entrant>>,
+    pub(super) entrants: HashMap<String, Arc<Entrant>>,
+    /// What other servers have done with the list.
+    pub(super) votes: Votes<usize>,
+    /// The list that other servers have.
+    pub(super) listed: Option<u64>,
+    /// Why another server has not applied the list.
+    pub(super) failure: Option<Error>,
 }
 
 /// The list of a round that has closed.
@@ -99,6 +166,8 @@ enum Event {
     End(Error),
     /// The member is dead, but may come back.
     Dead,
+    /// Its parts at other servers have come or gone.
+    Parts,
 }
 
 /// What becomes of an open round.
@@ -127,7 +196,19 @@ impl Group {
         entrant: &Arc<Entrant>,
         deadline: Instant,
         begin: impl Fn(),
-    ) -> Result<()> {
+    ) -> Result<Fate> {
+        self.begin_push(entrant);
+        let result = self.wait_for_round(entrant, deadline, begin).await;
+        self.end_push(entrant, &result);
+        result
+    }
+
+    async fn wait_for_round(
+        &self,
+        entrant: &Arc<Entrant>,
+        deadline: Instant,
+        begin: impl Fn(),
+    ) -> Result<Fate> {
         let caller = &entrant.caller;
         loop {
             let now = self.now();
@@ -139,17 +220,30 @@ impl Group {
                     return Some(Event::Decided);
                 }
                 let is_dead = || !state.members.is_live(caller.incarnation);
-                state.obstacle(caller).map(Event::End).or_else(|| is_dead().then_some(Event::Dead))
+                let end = state.obstacle(caller).map(Event::End);
+                let end = end.or_else(|| is_dead().then_some(Event::Dead));
+                end.or_else(|| state.has_other_parts(entrant).then_some(Event::Parts))
             });
             let event = event.await;
-            let now = self.now();
-            let Some(waiting) = self.change(|state| state.withdraw(now, entrant)) else {
-                // It is decided or being committed, which no member can stop.
-                return self.wait(|_| entrant.outcome()).await;
+            let waiting = loop {
+                let now = self.now();
+                if let Some(waiting) = self.change(|state| state.withdraw(now, entrant)) {
+                    break waiting;
+                }
+                // It is decided or being committed, which no member can stop. Or this server
+                // follows another one, which decides.
+                let decided = self.wait(|state| {
+                    let outcome = entrant.outcome();
+                    (outcome.is_some() || state.may_withdraw(entrant)).then_some(outcome)
+                });
+                if let Some(outcome) = decided.await {
+                    return outcome;
+                }
             };
             match event {
                 Some(Event::End(error)) => return Err(error),
-                Some(_) => {}
+                Some(Event::Parts) => continue,
+                Some(Event::Decided | Event::Dead) => {}
                 None => return Err(Error::Timeout(waiting)),
             }
             let back = self.find(deadline, |state| match state.obstacle(caller) {
@@ -170,7 +264,11 @@ impl Group {
             let now = self.now();
             let closing = self.state().close_round(now, keys);
             match closing {
-                Closing::Closed(attempt) => return Some(attempt),
+                Closing::Closed(attempt) => {
+                    // Sends the list to other servers.
+                    self.changed.notify_waiters();
+                    return Some(attempt);
+                }
                 Closing::Gone => return None,
                 Closing::At(at) => drop(timeout_at(self.start + at, changed).await),
                 Closing::Waiting => changed.await,
@@ -187,8 +285,8 @@ impl Group {
         .await;
     }
 
-    /// Fails the push of a member whose data are wrong. The round continues without it.
-    pub(crate) fn fail_in_round(&self, keys: &Arc<[Key]>, name: &str, error: Error) {
+    /// Ends the push of a member whose data are wrong. The round continues without it.
+    pub(crate) fn fail_in_round(&self, keys: &Arc<[Key]>, name: &str, outcome: Result<Fate>) {
         let now = self.now();
         self.change(|state| {
             let open = state.rounds.open.get(keys);
@@ -196,22 +294,34 @@ impl Group {
                 return;
             };
             if state.withdraw(now, &entrant).is_some() {
-                let _ = entrant.outcome.set(Err(error));
+                entrant.decide(outcome);
             }
         });
     }
 
-    /// Begins the commit of an attempt. Returns whether it is still the current one.
-    pub(crate) fn begin_commit(&self, keys: &Arc<[Key]>, attempt: u64) -> bool {
+    /// Begins the commit of an attempt, if there are sums. Returns whether the attempt is still the
+    /// current one.
+    pub(crate) fn begin_commit(&self, keys: &Arc<[Key]>, attempt: u64, has_sums: bool) -> bool {
         let mut state = self.state();
         let open = state.rounds.open.get_mut(keys);
-        open.is_some_and(|open| open.round.begin_commit(attempt))
+        let begins = open.is_some_and(|open| open.round.begin_commit(attempt));
+        if begins && has_sums && state.commit_on_followers(keys) {
+            drop(state);
+            self.changed.notify_waiters();
+        }
+        begins
     }
 
-    /// Records the outcome of a round that is being committed, for all its members.
-    pub(crate) fn finish_round(&self, keys: &Arc<[Key]>, outcome: &Result<()>) {
+    /// Records that the sum of a round was applied here.
+    pub(crate) fn apply_round(&self, members: &[Arc<Entrant>]) {
+        self.change(|state| state.advance_round(members));
+    }
+
+    /// Records the outcome of a round that is being committed, for all its members. `own` is the
+    /// outcome on this server.
+    pub(crate) fn finish_round(&self, keys: &Arc<[Key]>, own: Result<()>) {
         let now = self.now();
-        self.change(|state| state.finish_round(now, keys, outcome));
+        self.change(|state| state.finish_round(now, keys, own));
     }
 
     /// Fails all pushes of a round.
@@ -220,8 +330,9 @@ impl Group {
             for entrant in
                 state.rounds.open.get(keys).iter().flat_map(|open| open.entrants.values())
             {
-                let _ = entrant.outcome.set(Err(error.duplicate()));
+                entrant.decide(Err(error.duplicate()));
             }
+            state.end_on_followers(keys, Some(error));
             state.rounds.remove(keys);
         });
     }
@@ -229,13 +340,14 @@ impl Group {
     /// Returns how many rounds and late pushes there were.
     pub(crate) fn round_counts(&self) -> RoundCounts {
         let rounds = &self.state().rounds;
-        RoundCounts { open: rounds.open.len() as u64, ..rounds.counts }
+        let open = rounds.open.len() + rounds.lists.len();
+        RoundCounts { open: open as u64, ..rounds.counts }
     }
 }
 
 impl State {
     /// Returns why a call that waits for other members must end, if it must.
-    fn obstacle(&self, caller: &Caller) -> Option<Error> {
+    pub(super) fn obstacle(&self, caller: &Caller) -> Option<Error> {
         if self.check(caller).is_err() {
             // A later process has this name, and its join waits for this call to end.
             return Some(left());
@@ -245,6 +357,18 @@ impl State {
 
     /// Adds a push. Returns whether the round is a new one.
     fn enter(&mut self, now: Duration, entrant: &Arc<Entrant>) -> Result<bool> {
+        match entrant.part {
+            PushPart::Complete => {}
+            PushPart::OfLeader(..) => {
+                if !self.has_all_parts(entrant) {
+                    return Ok(false);
+                }
+            }
+            PushPart::OfFollower(_) => {
+                self.report_part(entrant);
+                return Ok(false);
+            }
+        }
         let (keys, name) = (&entrant.keys, &entrant.caller.name);
         let is_other = |key: &&Key| self.rounds.keys.get(*key).is_some_and(|open| open != keys);
         if let Some(key) = keys.iter().find(is_other) {
@@ -265,20 +389,27 @@ impl State {
             }
         }
         if let Some((key, version)) = self.late(entrant) {
-            self.rounds.counts.late += 1;
             let newest = self.versions.version(&key);
-            let is_closed = self.rounds.open.get(keys).is_some_and(|open| open.round.is_closed());
-            let current = newest + 1 + u64::from(is_closed);
-            return Err(Error::LatePush { key, pushed: version + 1, current });
+            return Err(self.late_push(entrant, (key, version, newest)));
         }
+        if let Some(late) = self.late_at_followers(entrant) {
+            return Err(self.late_push(entrant, late));
+        }
+        self.replace_outdated(now, entrant);
         let is_new = !self.rounds.open.contains_key(keys);
         if is_new {
             self.rounds.keys.extend(keys.iter().map(|key| (key.clone(), Arc::clone(keys))));
         }
+        self.rounds.last_round += u64::from(is_new);
+        let number = self.rounds.last_round;
         let open = self.rounds.open.entry(Arc::clone(keys)).or_insert_with(|| OpenRound {
+            number,
             round: Round::new(entrant.rule.quorum),
             rule: entrant.rule,
             entrants: HashMap::new(),
+            votes: Votes::new([]),
+            listed: None,
+            failure: None,
         });
         open.round.push(now, name.clone());
         open.entrants.insert(name.clone(), Arc::clone(entrant));
@@ -293,49 +424,36 @@ impl State {
             self.rounds.remove(keys);
             return Closing::Gone;
         }
-        if open.round.is_closed() {
-            // A listed member has failed, so there is another list.
-            return Closing::Closed(open.closed());
-        }
         let is_complete = workers.iter().all(|name| open.round.contains(name));
-        match open.round.closes_at(is_complete) {
-            Some(at) if at <= now => Closing::Closed(open.closed()),
+        // If it is closed, a listed member has failed, so there is another list.
+        let closes_at =
+            if open.round.is_closed() { Some(now) } else { open.round.closes_at(is_complete) };
+        match closes_at {
+            Some(at) if at <= now => {
+                let attempt = open.closed();
+                self.list_on_followers(keys, &attempt);
+                Closing::Closed(attempt)
+            }
             Some(at) => Closing::At(at),
             None => Closing::Waiting,
         }
     }
 
-    /// Returns the first key for which a push is late and must be rejected, with the version that
-    /// the push is based on.
-    fn late(&self, entrant: &Entrant) -> Option<(Key, u64)> {
-        if entrant.rule.keeps_late {
-            return None;
-        }
-        #[cfg(test)]
-        if Fault::AcceptLate.is_planted() {
-            return None;
-        }
-        let open = self.rounds.open.get(&entrant.keys);
-        let is_closed = open.is_some_and(|open| open.round.is_closed());
-        entrant.pulled().find_map(|(key, pulled)| {
-            let last = self.rounds.last.get(key);
-            let last = last.and_then(|last| last.get(&entrant.caller.name)).copied();
-            let newest = self.versions.version(key);
-            // A member that has never seen the key cannot be behind.
-            let seen = last.max(pulled).unwrap_or(newest);
-            let is_behind = self.versions.pushes_since(key, seen) > 0;
-            (is_behind || is_closed).then(|| (key.clone(), seen))
-        })
-    }
-
     /// Removes the push of a member. Returns a description of what it waited for, or `None` if the
     /// round is being committed with it or the outcome is known.
-    fn withdraw(&mut self, now: Duration, entrant: &Entrant) -> Option<String> {
+    pub(super) fn withdraw(&mut self, now: Duration, entrant: &Arc<Entrant>) -> Option<String> {
         if entrant.outcome.get().is_some() {
             return None;
         }
+        if let PushPart::OfFollower(_) = entrant.part {
+            return self.withdraw_part(entrant);
+        }
+        if !self.is_in_round(entrant) {
+            return Some(self.missing_parts(entrant));
+        }
         let name = &entrant.caller.name;
         let workers = self.workers();
+        let waits_for = self.unprepared(&entrant.keys);
         let Some(open) = self.rounds.open.get_mut(&entrant.keys) else {
             return Some(String::new());
         };
@@ -353,6 +471,7 @@ impl State {
             text.push_str(", waiting for ");
             text.push_str(&missing.join(", "));
         }
+        text.push_str(&waits_for);
         #[cfg(test)]
         if Fault::KeepGivenUp.is_planted() && open.round.is_closed() {
             return Some(text);
@@ -361,10 +480,21 @@ impl State {
             return None;
         }
         open.entrants.remove(name);
+        self.reopen_on_followers(&entrant.keys);
         Some(text)
     }
 
-    fn finish_round(&mut self, now: Duration, keys: &Arc<[Key]>, outcome: &Result<()>) {
+    /// Returns whether a push belongs to an open round, or to the one after it.
+    pub(super) fn is_in_round(&self, entrant: &Arc<Entrant>) -> bool {
+        let open = self.rounds.open.get(&entrant.keys);
+        let own = open.and_then(|open| open.entrants.get(&entrant.caller.name));
+        own.is_some_and(|own| Arc::ptr_eq(own, entrant))
+    }
+
+    fn finish_round(&mut self, now: Duration, keys: &Arc<[Key]>, own: Result<()>) {
+        let Some(open) = self.rounds.open.get_mut(keys) else { return };
+        let outcome = own.and(open.failure.take().map_or(Ok(()), Err));
+        self.end_on_followers(keys, outcome.as_ref().err());
         let Some(open) = self.rounds.open.get_mut(keys) else { return };
         let mut members = Vec::new();
         for name in open.round.members() {
@@ -373,45 +503,23 @@ impl State {
         open.round.finish(now);
         let names = || members.iter().map(|member| &*member.caller.name).collect::<Vec<_>>();
         let key = keys.first().map_or("", Key::as_str);
-        match outcome {
+        match &outcome {
             Ok(()) => tracing::debug!(key, members = ?names(), "a round is committed"),
             Err(error) => tracing::warn!(key, members = ?names(), %error, "a round has failed"),
         }
-        if outcome.is_ok() {
-            self.rounds.counts.committed += 1;
-            for key in keys.iter() {
-                self.versions.advance(key);
-                let version = self.versions.version(key);
-                let last = self.rounds.last.entry(key.clone()).or_default();
-                last.extend(members.iter().map(|member| (member.caller.name.clone(), version)));
-            }
-        }
+        self.rounds.counts.committed += u64::from(outcome.is_ok());
         for member in members {
-            if outcome.is_ok() {
-                // Together with the versions, so that no recovery point has only one of them.
-                self.commit(&member);
-            }
-            let outcome = outcome.as_ref().copied().map_err(Error::duplicate);
-            let _ = member.outcome.set(outcome);
-        }
-    }
-
-    /// Records that the push of a member has taken effect.
-    fn commit(&mut self, member: &Entrant) {
-        let Caller { name, sequence, .. } = &member.caller;
-        if self.check(&member.caller).is_err() {
-            return;
-        }
-        for key in member.keys.iter() {
-            self.clocks.advance(key, name);
-        }
-        if let Some(calls) = self.calls.get_mut(name) {
-            calls.finish(*sequence, None);
+            member.decide(outcome.as_ref().map(|()| Fate::Committed).map_err(Error::duplicate));
         }
     }
 }
 
 impl Rounds {
+    /// Returns the rounds of a server whose rounds have larger numbers than this.
+    pub(super) fn new(floor: u64) -> Self {
+        Self { last_round: floor, ..Self::default() }
+    }
+
     /// Forgets a member that has left.
     pub(super) fn remove_member(&mut self, name: &str) {
         for last in self.last.values_mut() {

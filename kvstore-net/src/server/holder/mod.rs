@@ -1,6 +1,7 @@
 //! [`Holder`]: the contents of a server, with the layouts of its keys if its group has several
 //! servers.
 
+mod sums;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;
@@ -154,11 +155,7 @@ impl Holder {
             }) if !json.is_empty() => self.set_optimizer(&json),
             Verb::Push(push) => {
                 let _kept = self.keep_keys();
-                let pairs = push.values.iter().map(|value| {
-                    let placement = value.placement.as_ref()?;
-                    Some((value.key.as_str(), placement.layout))
-                });
-                if !self.records().has_all(pairs) {
+                if !self.has_layouts_of(&push.values) {
                     return Ok(Answer::out_of_date());
                 }
                 self.contents.make(Verb::Push(push), payload)
@@ -201,12 +198,6 @@ impl Holder {
             }
             verb => self.contents.make(verb, payload),
         }
-    }
-
-    /// Pushes the sums of a round.
-    pub(crate) fn push_sums(&self, push: proto::Push, sums: Vec<Value>) -> Result<()> {
-        let _kept = self.keep_keys();
-        self.contents.push_sums(push, sums)
     }
 
     fn take_snapshot(&self, incarnation: u64, taken: &proto::TakeSnapshot) -> Result<Answer> {

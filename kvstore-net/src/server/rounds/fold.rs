@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::proto;
 use crate::runtime::in_place;
-use crate::server::group::Entrant;
+use crate::server::group::{Entrant, Fate};
 use crate::server::metrics::Metrics;
 use crate::server::transfer::{Order, Source, Sources};
 use crate::wire::{IncomingValues, Receiver, parse_spec, to_compression};
@@ -35,8 +35,8 @@ pub(super) struct ServerParts<'a> {
 /// Why a round has no sum.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The data of this member are wrong.
-    Member(String, Error),
+    /// The push of this member ends, for example because its data are wrong.
+    Member(String, Result<Fate>),
     Round(Error),
 }
 
@@ -260,7 +260,7 @@ impl<'a> Reader<'a> {
             {
                 let step = *step;
                 self.pending.pop_front();
-                let failed = |error| Failed::Member(self.member.caller.name.clone(), error);
+                let failed = |error| Failed::Member(self.member.caller.name.clone(), Err(error));
                 return self.values(step, receiver).map_err(failed);
             }
             // The stream is lost, with everything that was ordered from it.

@@ -4,6 +4,7 @@
 //! members and adds them up, as often as the list of members changes, and then makes the push.
 
 mod fold;
+mod followed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +13,21 @@ use kvstore_core::{DType, Error, Key, KvStore, Result, Value, fallible};
 use tokio::time::Instant;
 
 use self::fold::{Failed, ServerParts, fold};
-use super::group::{Attempt, Caller, Entrant, RoundRule};
+use super::group::{Attempt, Caller, Entrant, Fate, PushId, PushPart, RoundRule};
 use super::service::Service;
 use super::verbs::Answer;
 use crate::journal::heads::Participant;
 use crate::journal::{Callers, with_callers};
 use crate::proto;
 use crate::rules::Quorum;
-use crate::wire::{head_of, parse_spec, to_compression};
+use crate::wire::{head_of, parse_keys, parse_spec, to_compression};
 
 /// The bytes that a member's push to a round counts: the ranges that the server asks for in
 /// advance. Rows and codes may need more, as long as the server adds them up.
 pub(super) const MOST_HELD: usize = 2 << 20;
+
+/// How much longer than the first server the others wait. The client waits longer.
+const LATER: Duration = Duration::from_millis(500);
 
 impl Service {
     /// Takes part in a round.
@@ -39,22 +43,84 @@ impl Service {
         push: proto::Push,
         deadline: Instant,
     ) -> Result<Answer> {
-        let round = push.round.unwrap_or_default();
-        let rule = rule_of(&round)?;
-        let keys = keys_of_round(&push.values)?;
-        let compression = push.compression.as_ref().map_or(Ok(None), to_compression)?;
-        if compression != *self.holder.contents().compression() {
-            return Ok(Answer::out_of_date());
-        }
-        self.check_specs(&keys, &push.values, rule.is_weighted)?;
-        let keys: Arc<[Key]> = keys.into();
-        let entrant = Arc::new(Entrant::new(caller.clone(), Arc::clone(&keys), rule, push));
+        let part = self.part_of(caller, &push)?;
+        let deadline = match part {
+            // The first server knows for whom the push waits, so its report comes first.
+            PushPart::OfFollower(_) => deadline + LATER,
+            PushPart::OfLeader(..) | PushPart::Complete => deadline,
+        };
+        let entrant = match self.entrant(caller, push, part.clone()) {
+            Ok(Some(entrant)) => Arc::new(entrant),
+            Ok(None) => {
+                self.group.reject_push((&part, &caller.name), &Ok(Fate::OutOfDate));
+                return Ok(Answer::out_of_date());
+            }
+            Err(error) => {
+                let rejected = Err(error.duplicate());
+                self.group.reject_push((&part, &caller.name), &rejected);
+                return Err(error);
+            }
+        };
         let begin = || {
-            let (service, keys) = (self.clone(), Arc::clone(&keys));
+            let (service, keys) = (self.clone(), Arc::clone(&entrant.keys));
             tokio::spawn(service.run_rounds(keys));
         };
-        self.group.take_part(&entrant, deadline, begin).await?;
-        Ok(Answer::default())
+        match self.group.take_part(&entrant, deadline, begin).await? {
+            Fate::Committed => Ok(Answer::default()),
+            Fate::OutOfDate => Ok(Answer::out_of_date()),
+        }
+    }
+
+    /// Returns which part of a push this server has.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if this server does not lead the others.
+    fn part_of(&self, caller: &Caller, push: &proto::Push) -> Result<PushPart> {
+        let Some(part) = &push.part else { return Ok(PushPart::Complete) };
+        let process = self.group.process_of(caller);
+        let process = process.ok_or_else(|| Error::Closed { what: "the membership".to_owned() })?;
+        let id = PushId { name: caller.name.clone(), process, number: part.number };
+        if part.keys.is_empty() {
+            return Ok(PushPart::OfFollower(id));
+        }
+        let followers = part.servers.iter().map(|number| usize::try_from(*number));
+        let followers: Vec<usize> = followers.map(|number| number.unwrap_or(usize::MAX)).collect();
+        let known = self.group.num_followers();
+        let is_led = |number: &usize| (1..=known).contains(number);
+        if !followers.is_sorted_by(|left, right| left < right) || !followers.iter().all(is_led) {
+            let text = format!(
+                "push to a round: expected the servers of the group, ascending from 1 to {known}"
+            );
+            return Err(Error::InvalidArgument(text));
+        }
+        Ok(PushPart::OfLeader(id, followers))
+    }
+
+    /// Returns the push of a member, or `None` if what the member knows is out of date.
+    fn entrant(
+        &self,
+        caller: &Caller,
+        push: proto::Push,
+        part: PushPart,
+    ) -> Result<Option<Entrant>> {
+        let rule = rule_of(&push.round.unwrap_or_default())?;
+        let held: Arc<[Key]> = parse_keys_of(&push.values)?.into();
+        let keys = match (&part, &push.part) {
+            (PushPart::OfLeader(..), Some(part)) => parse_keys(&part.keys)?.into(),
+            _ => Arc::clone(&held),
+        };
+        check_ascending(&keys)?;
+        if !held.is_empty() {
+            check_ascending(&held)?;
+        }
+        let compression = push.compression.as_ref().map_or(Ok(None), to_compression)?;
+        if compression != *self.holder.contents().compression()
+            || !self.holder.has_layouts_of(&push.values)
+        {
+            return Ok(None);
+        }
+        self.check_specs(&held, &push.values, rule.is_weighted)?;
+        Ok(Some(Entrant::new(caller.clone(), (keys, held), rule, (push, part))))
     }
 
     /// # Errors
@@ -91,45 +157,80 @@ impl Service {
 
     /// Adds up the values of a list of members, and pushes the sum, unless the list changes.
     async fn run_attempt(&self, keys: &Arc<[Key]>, Attempt { number, members }: Attempt) {
+        let folded = tokio::select! {
+            biased;
+            () = self.group.replaced_attempt(keys, number) => return,
+            folded = self.fold(&members) => folded,
+        };
+        let mut sums = match folded {
+            Ok(sums) => Ok(sums),
+            Err(Failed::Member(name, outcome)) => {
+                self.group.fail_in_round(keys, &name, outcome);
+                return;
+            }
+            Err(Failed::Round(error)) => Err(error),
+        };
+        if sums.is_ok() {
+            let prepared = tokio::select! {
+                biased;
+                () = self.group.replaced_attempt(keys, number) => return,
+                prepared = self.group.prepared(keys, number) => prepared,
+            };
+            sums = prepared.and(sums);
+        }
+        if !self.group.begin_commit(keys, number, sums.is_ok()) {
+            return;
+        }
+        let outcome = match sums {
+            Ok(sums) => {
+                let pushed = self.apply_sums(&members, sums).await;
+                self.group.applied(keys).await;
+                pushed
+            }
+            Err(error) => Err(error),
+        };
+        self.group.finish_round(keys, outcome);
+    }
+
+    /// Returns the sums of the values of a list of members.
+    async fn fold(&self, members: &[Arc<Entrant>]) -> Result<Vec<Value>, Failed> {
+        let is_other =
+            |member: &&Arc<Entrant>| members.first().is_some_and(|first| first.held != member.held);
+        if let Some(member) = members.iter().find(is_other) {
+            let text = "push to a round: expected the keys that other members have on this server";
+            let failed = Err(Error::invalid(text));
+            return Err(Failed::Member(member.caller.name.clone(), failed));
+        }
+        let is_outdated = |member: &&Arc<Entrant>| !self.holder.has_layouts_of(&member.push.values);
+        if let Some(member) = members.iter().find(is_outdated) {
+            return Err(Failed::Member(member.caller.name.clone(), Ok(Fate::OutOfDate)));
+        }
         let server = ServerParts {
             backends: self.holder.contents().backends(),
             sources: &self.sources,
             metrics: &self.metrics,
         };
-        let folded = tokio::select! {
-            biased;
-            () = self.group.replaced_attempt(keys, number) => return,
-            folded = fold(&server, &members) => folded,
-        };
-        let sums = match folded {
-            Ok(sums) => Ok(sums),
-            Err(Failed::Member(name, error)) => {
-                self.group.fail_in_round(keys, &name, error);
-                return;
-            }
-            Err(Failed::Round(error)) => Err(error),
-        };
-        let _effects = self.effects.read().await;
-        if !self.group.begin_commit(keys, number) {
-            return;
-        }
-        let outcome = match sums {
-            Ok(sums) => self.push_sums(keys, &members, sums).await,
-            Err(error) => Err(error),
-        };
-        self.group.finish_round(keys, &outcome);
+        fold(&server, members).await
     }
 }
 
 impl Service {
+    /// Makes the push of a round, and records its effects. A recovery point has both or neither.
+    async fn apply_sums(&self, members: &[Arc<Entrant>], sums: Vec<Value>) -> Result<()> {
+        let _effects = self.effects.read().await;
+        self.push_sums(members, sums).await?;
+        self.group.apply_round(members);
+        Ok(())
+    }
+
     /// Makes the push of a round.
-    async fn push_sums(
-        &self,
-        keys: &[Key],
-        members: &[Arc<Entrant>],
-        sums: Vec<Value>,
-    ) -> Result<()> {
-        let priority = members.first().map_or(0, |member| member.push.priority);
+    async fn push_sums(&self, members: &[Arc<Entrant>], sums: Vec<Value>) -> Result<()> {
+        let Some(first) = members.first() else { return Ok(()) };
+        if sums.is_empty() {
+            // The round has no keys on this server.
+            return Ok(());
+        }
+        let (keys, priority) = (&first.held, first.push.priority);
         let heads = keys.iter().zip(&sums).map(|(key, sum)| head_of(key, sum));
         let values = fallible::collect(heads)?;
         let push = proto::Push { values, priority, ..proto::Push::default() };
@@ -143,7 +244,7 @@ impl Service {
         });
         let participants = fallible::collect(participants)?;
         let push = || {
-            let push = || self.holder.push_sums(push, sums);
+            let push = || self.holder.push_sums((push, &first.push.values), sums);
             with_callers(Callers { participants, round }, push)
         };
         self.blocking(&self.permits, push).await
@@ -172,18 +273,21 @@ fn rule_of(round: &proto::RoundPush) -> Result<RoundRule> {
     })
 }
 
-/// Returns the keys of a push to a round.
+fn parse_keys_of(values: &[proto::Value]) -> Result<Vec<Key>> {
+    fallible::try_collect(values.iter().map(|value| Key::new(&value.key)))
+}
+
+/// Checks the keys of a push to a round.
 ///
 /// # Errors
 /// - [`Error::InvalidArgument`] if there are none, or they are not ascending.
-fn keys_of_round(values: &[proto::Value]) -> Result<Vec<Key>> {
-    let keys: Vec<Key> = fallible::try_collect(values.iter().map(|value| Key::new(&value.key)))?;
+fn check_ascending(keys: &[Key]) -> Result<()> {
     if keys.is_empty() || !keys.is_sorted_by(|left, right| left < right) {
         return Err(Error::invalid(
             "push to a round: expected at least one key, in ascending order",
         ));
     }
-    Ok(keys)
+    Ok(())
 }
 
 /// # Errors

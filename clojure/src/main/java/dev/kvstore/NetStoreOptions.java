@@ -147,7 +147,8 @@ public final class NetStoreOptions {
      * of the store.
      *
      * <p>All workers push the same keys together, with the same {@code quorum}, {@code grace} and
-     * {@code late}. A store of type {@code dist_quorum} needs this option. Rounds need one server.
+     * {@code late}. A store of type {@code dist_quorum} needs this option. If there are several
+     * servers, the first one needs the option {@link ServerOptions#followers}.
      *
      * @param min the least number of workers in a round, at least 1
      * @return new options

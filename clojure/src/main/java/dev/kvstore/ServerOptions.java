@@ -223,6 +223,22 @@ public final class ServerOptions {
         return with("status_page", Boolean.toString(hasPage));
     }
 
+    /**
+     * Makes this server lead rounds over several servers, see {@link NetStoreOptions#quorum}.
+     *
+     * <p>It must be the first in the workers' list of servers. With certificates, the role of its
+     * certificate must be {@code server} or {@code admin}.
+     *
+     * @param servers the addresses {@code HOST:PORT} of the other servers, in the order of the list
+     * @return new options
+     */
+    public ServerOptions followers(String... servers) {
+        for (String server : servers) {
+            requireNonNull(server, "servers");
+        }
+        return with("followers", String.join(",", servers));
+    }
+
     private ServerOptions with(String name, String value) {
         return new ServerOptions(options.with(name, value));
     }

@@ -240,8 +240,6 @@ class KVStoreServerTest {
                 nowhere.grace(Duration.ZERO), nowhere.late(LatePush.NEXT), nowhere.weight(1))) {
             assertMessage(INVALID_ARGUMENT, "quorum: expected the least number", without);
         }
-        assertMessage(UNSUPPORTED, "quorum: expected one server, found 2",
-                NetStoreOptions.ofServers("127.0.0.1:1", "127.0.0.1:2").quorum(2));
         Expect.nullParameter("late", () -> nowhere.late(null));
         Expect.nullParameter("grace", () -> nowhere.grace(null));
         try (KVStoreServer server = server();
@@ -252,6 +250,38 @@ class KVStoreServerTest {
                 Expect.code(UNSUPPORTED, () -> each.setWeight(1));
             }
         }
+    }
+
+    @Test
+    void severalServersCommitTheSameRounds() throws Exception {
+        ServerOptions defaults = ServerOptions.of("127.0.0.1:0");
+        Expect.nullParameter("servers", () -> defaults.followers((String) null));
+        try (KVStoreServer follower = server();
+                KVStoreServer leader = KVStoreServer.start(
+                        defaults.followers(follower.address()));
+                KVStore first = inRounds(leader, follower, "a");
+                KVStore second = inRounds(leader, follower, "b");
+                NDArray zeros = NDArray.zeros(Shape.of(2))) {
+            for (String key : List.of("w", "x", "y", "z")) {
+                first.init(key, zeros);
+            }
+            pushBoth(first, 1, second, 5);
+            assertStored(second, 6);
+        }
+        try (KVStoreServer follower = server();
+                KVStoreServer alone = server();
+                KVStore store = inRounds(alone, follower, "a");
+                NDArray zeros = NDArray.zeros(Shape.of(2))) {
+            store.init("w", zeros);
+            KVStoreException without = Expect.code(UNSUPPORTED, () -> store.push("w", zeros));
+            assertTrue(without.getMessage().contains("the option `followers`"));
+        }
+    }
+
+    private static KVStore inRounds(KVStoreServer first, KVStoreServer second, String name) {
+        NetStoreOptions options = NetStoreOptions.ofServers(first.address(), second.address());
+        return KVStore.create("dist_quorum",
+                options.name(name).quorum(2).grace(Duration.ofSeconds(60)));
     }
 
     private static void assertMessage(

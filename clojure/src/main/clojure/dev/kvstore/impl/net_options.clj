@@ -40,9 +40,9 @@
   (boolean x))
 
 (defn- addresses
-  ^"[Ljava.lang.String;" [x]
+  ^"[Ljava.lang.String;" [x what]
   (let [listed (if (string? x) [x] x)]
-    (errors/check #(and (sequential? %) (seq %) (every? string? %)) listed "servers"
+    (errors/check #(and (sequential? %) (seq %) (every? string? %)) listed what
                   "a list of addresses, each \"HOST:PORT\"")
     (into-array String listed)))
 
@@ -87,14 +87,15 @@
                        :certificates :insecure :quorum :grace :late :weight])
   (reduce-kv set-option
              (if-some [servers (:servers opts)]
-               (NetStoreOptions/ofServers (addresses servers))
+               (NetStoreOptions/ofServers (addresses servers "servers"))
                (NetStoreOptions/ofEnvironment))
              (or opts {})))
 
 (def server-names
   "The names of the options of servers, except the address."
   [:config :store :checkpoints :recovery :save-every :journal :journal-mode :journal-required
-   :lease :certificates :insecure :peer-connections :peer-bytes :keys :metrics :status-page])
+   :lease :certificates :insecure :peer-connections :peer-bytes :keys :metrics :status-page
+   :followers])
 
 (defn- set-server-option
   "Returns `options` with the option `k` set to `v`, for servers."
@@ -119,7 +120,8 @@
     :keys (.keys options (at-least v 1 "keys"))
     :metrics (do (errors/check string? v "metrics" "a string, \"HOST:PORT\"")
                  (.metrics options v))
-    :status-page (.statusPage options (flag v "status-page"))))
+    :status-page (.statusPage options (flag v "status-page"))
+    :followers (.followers options (addresses v "followers"))))
 
 (defn server
   "Returns the options of a server in the map `opts`, or the defaults for nil. An option that is nil

@@ -156,6 +156,8 @@
     :keys              the most keys, 4 million by default
     :metrics           \"HOST:PORT\" for /metrics and /healthz over HTTP; none by default
     :status-page       whether :metrics also has a page with members and keys; false by default
+    :followers         for the first of several servers: the addresses of the others, in the order
+                       of the workers' list, for rounds over all of them
     :updater           a function of key, pushed and stored, as for `set-updater`
     :on-command        a function of head and body, as for `on-command`
 

@@ -44,6 +44,20 @@
     (is (= [-1.5 -1.5] (stored a)))
     (is (= 1 (kvstore/version b "w")))))
 
+(deftest several-servers-commit-the-same-rounds
+  (with-open [follower (server)
+              leader (kvstore-server/start {:address "127.0.0.1:0"
+                                            :followers [(kvstore-server/address follower)]})]
+    (let [servers (mapv kvstore-server/address [leader follower])]
+      (with-open [a (connect leader "a" {:quorum 2 :servers servers})
+                  b (connect leader "b" {:quorum 2 :servers servers})]
+        (kvstore/init a "w" (ndarray/zeros [2]))
+        (push-both a 1 b 2)
+        (is (= [3.0 3.0] (stored a))))))
+  (is (= :invalid-argument (code (kvstore-server/start {:address "127.0.0.1:0" :followers []}))))
+  (is (= :invalid-argument (code (kvstore-server/start {:address "127.0.0.1:0"
+                                                        :followers "nowhere"})))))
+
 (deftest weights-make-means
   (with-open [server (server)
               a (connect server "a" {:quorum 2 :weight 1})

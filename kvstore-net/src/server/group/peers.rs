@@ -1,0 +1,171 @@
+//! [`Peers`]: what a server knows of the other servers of its group.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::proto::{self, follower_message, leader_message};
+use crate::rules::Link;
+
+/// The most pushes of a member of which a server keeps something for another server. A member has
+/// fewer pushes to rounds at the same time.
+const MOST_PUSHES: usize = 1024;
+
+/// The push of a member to a round, at all servers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PushId {
+    pub(crate) name: String,
+    pub(crate) process: u64,
+    pub(crate) number: u64,
+}
+
+impl PushId {
+    pub(super) fn message(&self) -> proto::RoundMember {
+        let Self { name, process, number } = self.clone();
+        proto::RoundMember { name, process, number }
+    }
+
+    pub(super) fn of(message: Option<proto::RoundMember>) -> Self {
+        let proto::RoundMember { name, process, number } = message.unwrap_or_default();
+        Self { name, process, number }
+    }
+}
+
+/// The part of a push at a follower.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    Here(proto::PartArrived),
+    /// The push must fail.
+    Rejected(proto::Failure),
+}
+
+/// Values by push. Of each member, the newest are kept.
+#[derive(Debug)]
+pub(super) struct ByPush<T>(HashMap<String, VecDeque<(PushId, T)>>);
+
+impl<T> Default for ByPush<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T> ByPush<T> {
+    pub(super) fn insert(&mut self, push: PushId, value: T) {
+        self.remove(&push);
+        let values = self.0.entry(push.name.clone()).or_default();
+        if values.len() >= MOST_PUSHES {
+            values.pop_front();
+        }
+        values.push_back((push, value));
+    }
+
+    pub(super) fn get(&self, push: &PushId) -> Option<&T> {
+        let values = self.0.get(&push.name)?;
+        values.iter().find(|(other, _)| other == push).map(|(_, value)| value)
+    }
+
+    pub(super) fn remove(&mut self, push: &PushId) -> Option<T> {
+        let values = self.0.get_mut(&push.name)?;
+        let index = values.iter().position(|(other, _)| other == push)?;
+        let (_, value) = values.remove(index)?;
+        if values.is_empty() {
+            self.0.remove(&push.name);
+        }
+        Some(value)
+    }
+
+    pub(super) fn remove_member(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.values().flatten().map(|(_, value)| value)
+    }
+}
+
+/// A server that this one leads.
+#[derive(Debug)]
+pub(super) struct Follower {
+    pub(super) address: String,
+    /// The run of the follower that has sent these parts.
+    pub(super) run: Option<u64>,
+    pub(super) link: Link<leader_message::Content>,
+    /// The number of the present connection, or `None` if there is none.
+    pub(super) connection: Option<u64>,
+    pub(super) parts: ByPush<Part>,
+}
+
+impl Follower {
+    pub(super) fn new(address: String) -> Self {
+        Self {
+            address,
+            run: None,
+            link: Link::default(),
+            connection: None,
+            parts: ByPush::default(),
+        }
+    }
+
+    pub(super) fn has(&self, push: &PushId) -> bool {
+        matches!(self.parts.get(push), Some(Part::Here(_)))
+    }
+}
+
+/// The first server, which this one follows.
+#[derive(Debug, Default)]
+pub(super) struct Leader {
+    /// The newest run of the leader.
+    pub(super) run: Option<u64>,
+    pub(super) link: Link<follower_message::Content>,
+    /// The number of the present connection, or `None` if there is none.
+    pub(super) connection: Option<u64>,
+    /// The outcomes of pushes whose parts have not arrived.
+    pub(super) ends: ByPush<proto::Failure>,
+}
+
+/// The other servers of a group, which are followers of this one or their leader.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    pub(super) followers: Vec<Follower>,
+    pub(super) leader: Leader,
+    /// The number of connections so far.
+    pub(super) num_connections: u64,
+}
+
+impl Peers {
+    /// Returns the number of a new connection.
+    pub(super) fn connect(&mut self) -> u64 {
+        self.num_connections += 1;
+        self.num_connections
+    }
+
+    /// Returns a follower. The numbers of followers begin with 1, as they do in lists of servers.
+    pub(super) fn follower(&mut self, number: usize) -> Option<&mut Follower> {
+        self.followers.get_mut(number.checked_sub(1)?)
+    }
+
+    /// Sends a message to a follower.
+    pub(super) fn tell(&mut self, follower: usize, message: leader_message::Content) {
+        if let Some(follower) = self.follower(follower) {
+            follower.link.send(message);
+        }
+    }
+
+    /// Sends a message to the leader.
+    pub(super) fn report(&mut self, message: follower_message::Content) {
+        self.leader.link.send(message);
+    }
+
+    /// Returns whether the connected servers have received all messages.
+    pub(super) fn are_informed(&self) -> bool {
+        let is_informed =
+            |follower: &Follower| follower.connection.is_none() || follower.link.is_idle();
+        let leader = &self.leader;
+        self.followers.iter().all(is_informed)
+            && (leader.connection.is_none() || leader.link.is_idle())
+    }
+
+    /// Forgets a member that has left.
+    pub(super) fn remove_member(&mut self, name: &str) {
+        self.followers.iter_mut().for_each(|follower| follower.parts.remove_member(name));
+        self.leader.ends.remove_member(name);
+    }
+}

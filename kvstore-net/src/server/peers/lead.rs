@@ -1,0 +1,105 @@
+//! The streams of the first server to the others.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::{MOST_MESSAGE, MOST_WAITING};
+use crate::proto::peers_client::PeersClient;
+use crate::proto::{LeaderMessage, LeaderStart, follower_message, leader_message};
+use crate::server::service::Service;
+
+/// How long the leader waits before it connects again: at first, and at most.
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Leads a follower until this server ends. Connects again after a lost connection.
+///
+/// The followers are numbered from 1, as in the list of servers.
+pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), channel: Channel) {
+    let mut end = service.end.clone();
+    let leading = async {
+        let mut wait = FIRST;
+        loop {
+            let mut has_connected = false;
+            let place = (number, num_servers);
+            let error = stream(&service, place, channel.clone(), &mut has_connected).await;
+            if has_connected {
+                wait = FIRST;
+            }
+            if wait == FIRST {
+                tracing::warn!(follower = number, %error, "a server cannot be led in rounds");
+            }
+            tokio::time::sleep(wait).await;
+            wait = (2 * wait).min(LONGEST);
+        }
+    };
+    tokio::select! {
+        () = leading => {}
+        () = async { drop(end.wait_for(|end| *end).await) } => {}
+    }
+}
+
+/// Exchanges messages with a follower until the connection is lost. Returns why.
+async fn stream(
+    service: &Service,
+    place: (u32, u32),
+    channel: Channel,
+    has_connected: &mut bool,
+) -> Status {
+    match exchange(service, place, channel, has_connected).await {
+        Ok(never) => match never {},
+        Err(status) => status,
+    }
+}
+
+async fn exchange(
+    service: &Service,
+    (number, num_servers): (u32, u32),
+    channel: Channel,
+    has_connected: &mut bool,
+) -> Result<Infallible, Status> {
+    let group = &service.group;
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    let (sender, outgoing) = mpsc::channel(MOST_WAITING);
+    let (follower_run, received) = group.known_follower(index);
+    let start = LeaderStart { run: service.run, server: number, num_servers, follower_run };
+    let content = Some(leader_message::Content::Start(start));
+    // The channel is empty, so there is room.
+    let _ = sender.try_send(LeaderMessage { number: 0, received, content });
+    let mut client = PeersClient::new(channel).max_decoding_message_size(MOST_MESSAGE);
+    let mut messages = client.follow(ReceiverStream::new(outgoing)).await?.into_inner();
+    let ended = || Status::unavailable("the stream has ended");
+    let first = messages.message().await?.ok_or_else(ended)?;
+    let Some(follower_message::Content::Start(start)) = first.content else {
+        return Err(Status::invalid_argument("the first message is not a FollowerStart"));
+    };
+    let connection = group.connect_follower(index, start.run, first.received);
+    tracing::info!(follower = number, run = start.run, "a server is led in rounds");
+    *has_connected = true;
+    let (mut sent, mut acknowledged) = (first.received, group.known_follower(index).1);
+    let exchanged = async {
+        loop {
+            tokio::select! {
+                biased;
+                message = messages.message() => {
+                    let message = message?.ok_or_else(ended)?;
+                    if !group.receive_from_follower(index, message) {
+                        return Err(Status::data_loss("a message was lost"));
+                    }
+                }
+                message = group.message_to_follower(index, (sent, acknowledged)) => {
+                    (sent, acknowledged) = (sent.max(message.number), message.received);
+                    sender.send(message).await.map_err(|_| ended())?;
+                }
+            }
+        }
+    };
+    let result: Result<Infallible, Status> = exchanged.await;
+    group.disconnect_follower(index, connection);
+    result
+}

@@ -1,0 +1,131 @@
+//! The streams between the servers of a group. `group::leading` and `group::following` decide what
+//! the servers tell each other.
+
+pub(crate) mod lead;
+
+use std::pin::Pin;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::access::Permission;
+use super::service::Service;
+use crate::proto::peers_server::Peers;
+use crate::proto::{
+    FollowerMessage, FollowerStart, LeaderMessage, LeaderStart, follower_message, leader_message,
+};
+
+/// The most messages that wait for a connection.
+const MOST_WAITING: usize = 16;
+
+/// How long the leader may take to send its first message.
+const FIRST_MESSAGE: Duration = Duration::from_secs(30);
+
+/// The most bytes of a message, which may have the names of all members.
+pub(super) const MOST_MESSAGE: usize = 4 << 20;
+
+/// The start of the paths of the methods.
+pub(super) const PATH: &str = "/kvstore.v1.Peers/";
+
+#[tonic::async_trait]
+impl Peers for Service {
+    type FollowStream = Pin<Box<dyn Stream<Item = Result<FollowerMessage, Status>> + Send>>;
+
+    async fn follow(
+        &self,
+        request: Request<Streaming<LeaderMessage>>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let access = self.access.of(request.extensions());
+        access.permission.check(Permission::Serve, "leading rounds")?;
+        let mut messages = request.into_inner();
+        let first = timeout_at(Instant::now() + FIRST_MESSAGE, messages.message()).await;
+        let late = |_| Status::deadline_exceeded("the first message did not arrive in time");
+        let first = first.map_err(late)??.unwrap_or_default();
+        let Some(leader_message::Content::Start(start)) = first.content else {
+            return Err(Status::invalid_argument("the first message is not a LeaderStart"));
+        };
+        self.check_follows(&start)?;
+        let connected = self.group.connect_leader(self.run, &start, first.received);
+        let (connection, received) = connected.ok_or_else(|| {
+            Status::failed_precondition("a later run of the first server leads this one")
+        })?;
+        tracing::info!(run = start.run, "the first server leads the rounds of this one");
+        let (sender, outgoing) = mpsc::channel(MOST_WAITING);
+        // What the leader has received of an earlier run of this server does not count.
+        let sent = if start.follower_run == self.run { first.received } else { 0 };
+        let start = follower_message::Content::Start(FollowerStart { run: self.run });
+        // The channel is empty, so there is room.
+        let _ = sender.try_send(Ok(FollowerMessage { number: 0, received, content: Some(start) }));
+        let stream = LeaderStream { service: self.clone(), connection, sender };
+        tokio::spawn(stream.run(messages, (sent, received)));
+        Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
+    }
+}
+
+/// The stream of the leader.
+struct LeaderStream {
+    service: Service,
+    connection: u64,
+    sender: mpsc::Sender<Result<FollowerMessage, Status>>,
+}
+
+impl LeaderStream {
+    /// Exchanges messages until the connection is lost or another one replaces it.
+    async fn run(self, mut messages: Streaming<LeaderMessage>, state: (u64, u64)) {
+        let Self { service, connection, sender } = self;
+        let group = &service.group;
+        let mut end = service.end.clone();
+        let (mut sent, mut acknowledged) = state;
+        loop {
+            tokio::select! {
+                biased;
+                () = async { drop(end.wait_for(|end| *end).await) } => break,
+                message = messages.message() => {
+                    let Ok(Some(message)) = message else { break };
+                    let (is_next, round) = group.receive_from_leader(connection, message);
+                    if let Some(round) = round {
+                        tokio::spawn(service.clone().follow_round(round));
+                    }
+                    if !is_next {
+                        break;
+                    }
+                }
+                message = group.message_to_leader(connection, (sent, acknowledged)) => {
+                    let Some(message) = message else { break };
+                    (sent, acknowledged) = (sent.max(message.number), message.received);
+                    if sender.send(Ok(message)).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        group.disconnect_leader(connection);
+    }
+}
+
+impl Service {
+    /// Checks that the leader has this server at the place that its members have told it.
+    fn check_follows(&self, start: &LeaderStart) -> Result<(), Status> {
+        if self.group.num_followers() > 0 {
+            return Err(Status::failed_precondition(
+                "followers: this server leads others, too, but only the first one may",
+            ));
+        }
+        let place = *self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = (start.server, start.num_servers);
+        if start.server == 0 || place.is_some_and(|known| known != found) {
+            return Err(Status::invalid_argument(format!(
+                "followers: for the first server, this one is number {} of {}, which is not its \
+                 place in the members' list of servers",
+                start.server + 1,
+                start.num_servers
+            )));
+        }
+        Ok(())
+    }
+}

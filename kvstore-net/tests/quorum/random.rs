@@ -1,0 +1,125 @@
+//! Random programs with deaths: every round has the bits of one local push with the values of its
+//! members.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kvstore::backends;
+use kvstore_core::{Error, KvStore, WorkerGroup};
+use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
+
+use super::network::proxy::Proxy;
+use super::network::pushes::{check_equal, model, pushed};
+use super::network::recorded::{RUNNING, record};
+use super::network::{connect, key};
+use super::{DIVIDE_ABOVE, initialise, options, start_with};
+
+/// Workers die, come back under their name, are slow or leave, and servers lose their connections.
+#[test]
+fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
+    record();
+    for num_servers in [2, 3] {
+        let proxies = std::cell::RefCell::new(Vec::new());
+        let through = |server: &Server| {
+            let proxy = Proxy::new(server.address());
+            let address = proxy.address;
+            proxies.borrow_mut().push(proxy);
+            address
+        };
+        let lease = || ServerOptions::new("127.0.0.1:0").lease(Duration::from_secs(1));
+        let servers = start_with(num_servers, lease, through);
+        let proxies = proxies.into_inner();
+        let reader = connect(&options(&servers).name("reader").reader());
+        let init = connect(&options(&servers).name("init"));
+        initialise(&init);
+        init.leave().unwrap();
+        RUNNING.lock().unwrap().as_mut().unwrap().rounds.clear();
+        let counts = [0; 3].map(AtomicUsize::new);
+        let num_rounds = || RUNNING.lock().unwrap().as_ref().map_or(0, |found| found.rounds.len());
+        let ends = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for (number, name) in (0_u32..).zip(["random-d", "random-b", "random-a", "random-c"]) {
+                let (servers, ends, counts) = (&servers, &ends, &counts);
+                scope.spawn(move || work(servers, (number, name), ends, counts));
+            }
+            let mut num_cuts = 0;
+            let start = Instant::now();
+            while num_rounds() < 30 || counts[2].load(Ordering::Relaxed) < 12 {
+                assert!(start.elapsed() < 2 * super::LONG, "{counts:?}");
+                thread::sleep(Duration::from_millis(150));
+                proxies[num_cuts % proxies.len()].cut();
+                num_cuts += 1;
+            }
+            ends.store(true, Ordering::Relaxed);
+        });
+        let rounds = RUNNING.lock().unwrap().as_ref().unwrap().rounds.clone();
+        let model = model();
+        for round in &rounds {
+            let (keys, values): (Vec<_>, Vec<_>) = round.iter().map(|seed| pushed(*seed)).unzip();
+            model.push(&keys.concat(), &values.concat(), 0).unwrap();
+        }
+        println!(
+            "{} rounds; pushes, late pushes, members that were killed: {counts:?}",
+            rounds.len()
+        );
+        check_equal(&reader, &model);
+        let lens: Vec<usize> = rounds.iter().map(Vec::len).collect();
+        assert!(lens.iter().any(|len| *len < 4), "{lens:?}");
+    }
+}
+
+/// Pushes until the end, as a member that is killed now and then.
+fn work(
+    servers: &[Arc<Server>],
+    (number, name): (u32, &str),
+    ends: &AtomicBool,
+    [num_pushed, num_late, num_killed]: &[AtomicUsize; 3],
+) {
+    let mut seed = 1000 * number;
+    while !ends.load(Ordering::Relaxed) {
+        let proxies: Vec<_> = servers.iter().map(|server| Proxy::new(server.address())).collect();
+        let addresses = proxies.iter().map(|proxy| proxy.address.to_string());
+        let options = NetStoreOptions::of_servers(addresses).divide_above(DIVIDE_ABOVE);
+        let options = options
+            .timeout(Duration::from_secs(1))
+            .name(name)
+            .quorum(2)
+            .grace(Duration::from_millis(40));
+        let Ok(store) = NetStore::connect(backends(), &options) else { continue };
+        let life = Duration::from_millis(u64::from(200 + 137 * (seed % 11)));
+        let (death, pause) =
+            (Instant::now() + life, Duration::from_millis(u64::from(seed % 3) * 5));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(life);
+                // As a kill does: no later message arrives. Sometimes one server notices it first.
+                for proxy in &proxies {
+                    *proxy.server.lock().unwrap() = None;
+                    proxy.cut();
+                    thread::sleep(pause);
+                }
+            });
+            while Instant::now() < death {
+                seed += 1;
+                // A value per push, so that a push that counts twice would be seen.
+                let keys = ["a", "half", "rows", "z"].map(key);
+                if store.pull(&keys, 0).is_err() {
+                    break;
+                }
+                if let Some(recorded) = &mut *RUNNING.lock().unwrap() {
+                    recorded.running.insert(name.to_owned(), seed);
+                }
+                let (keys, values) = pushed(seed);
+                match store.push(&keys, &values, 0) {
+                    Ok(()) => num_pushed.fetch_add(1, Ordering::Relaxed),
+                    Err(Error::LatePush { .. }) => num_late.fetch_add(1, Ordering::Relaxed),
+                    Err(_) => break,
+                };
+                thread::sleep(Duration::from_millis(u64::from(seed * 7 % 13)));
+            }
+        });
+        num_killed.fetch_add(1, Ordering::Relaxed);
+    }
+}
