@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use kvstore_net::rules::{Begun, Calls, Members, Refusal, Role};
+use kvstore_net::rules::{Begun, Calls, Member, Members, Refusal, Role};
 use proptest::prelude::*;
 
 const LEASE: Duration = Duration::from_millis(10);
@@ -60,7 +60,7 @@ proptest! {
         for event in events {
             match event {
                 Event::Replace(name) => {
-                    if members.get(NAMES[name]).is_some_and(|member| member.is_live()) {
+                    if members.get(NAMES[name]).is_some_and(Member::is_live) {
                         // Only the connection of a member can be lost.
                         let holder = processes[&name].last().unwrap();
                         let holder = (holder.number, holder.incarnation);
