@@ -86,6 +86,14 @@ fn command() -> Command {
             text("followers", "For the first of several servers: the others, for rounds over all")
                 .value_name("HOST:PORT,.."),
         )
+        .arg(text(
+            "coordinator",
+            "Where the state of the group is: etcd://HOST:PORT,../GROUP; without one, here",
+        ))
+        .arg(text("coordinator_certificates", "A folder with the certificates for the coordinator"))
+        .arg(text("server_index", "The index of this server in the group, from 0 [default: 0]"))
+        .arg(text("num_servers", "How many servers the group has [default: 1]"))
+        .arg(text("advertise", "Where members connect [default: the address]"))
         .arg(text("log", "What to log: error, warn (the default), info, debug or trace"))
         .arg(text("log_format", "How to log: text (the default) or json, one object per line"));
     let status = Command::new("status")

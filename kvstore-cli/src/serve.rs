@@ -31,15 +31,24 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         options.iter().map(|(name, value)| (*name, value.as_str())).collect();
     // Each connection is an open file.
     let _ = rlimit::increase_nofile_limit(u64::MAX);
-    let server = serve(&options)?;
+    let server = Arc::new(serve(&options)?);
     report(&format!("listening on {}", server.address()));
     if let Some(address) = server.metrics_address() {
         report(&format!("metrics on {address}"));
     }
+    let (handle, watched) = (signals.handle(), Arc::clone(&server));
+    std::thread::spawn(move || {
+        if watched.wait_for_loss().is_some() {
+            // Ends the wait for signals.
+            handle.close();
+        }
+    });
     signals.forever().next();
     report("ending: completing the calls that run");
     server.shut_down();
-    Ok(())
+    server.loss().map_or(Ok(()), |reason| {
+        Err(Error::Transport { operation: "coordinator".to_owned(), source: reason.into() })
+    })
 }
 
 /// Prints a line. If that fails, because the reader has gone or the disk is full, the server

@@ -30,7 +30,8 @@
 //! - If a server fails during a call, the error says how many servers have made their part. An
 //!   `init` that fails removes its keys again, also those that it has replaced.
 //! - A snapshot is taken on each server, at slightly different moments if workers push meanwhile.
-//! - The first server keeps ranks and barriers. All members need the same list of servers.
+//! - The first server keeps ranks and barriers. All members need the same list of servers. With a
+//!   [`Coordinator`], etcd keeps the list and what the first server needs, so any server may die.
 //!
 //! # Members
 //!
@@ -63,6 +64,7 @@
 //!   that carry calls one after another.
 //! - [`rules`] decides who is a member, which call is a repetition, which pull waits, and which
 //!   server has a key. It has no I/O, threads or clocks.
+//! - `etcd` is a client of etcd, and `coordinator` keeps a group there.
 //! - `wire` converts values and errors to messages; `server` and `client` move them.
 
 // The authority of the tests names this crate.
@@ -80,9 +82,11 @@ mod accounts;
 mod attacks;
 mod certificates;
 mod client;
+mod coordinator;
 #[cfg(test)]
 #[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a check fails by panicking")]
 mod draining;
+mod etcd;
 #[cfg(test)]
 mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -111,6 +115,7 @@ pub use certificates::Certificates;
 pub use client::{
     JournalStatus, LatePush, NetStore, NetStoreOptions, RecoveryStatus, ServerStatus,
 };
+pub use coordinator::Coordinator;
 pub use journal::{IncompleteRecord, JournalMode};
 pub use kvstore_core::GroupMember;
 pub use replay::{Difference, ReplayOptions, ReplayReport, ReplayedKey, replay};

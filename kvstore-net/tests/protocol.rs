@@ -2,11 +2,26 @@
 
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+/// The part of etcd's protocol that servers and members use, and the code for it.
+const ETCD: [(&str, &str); 3] = [
+    (include_str!("../proto/etcd/kv.proto"), include_str!("../src/etcd/proto/mvccpb.rs")),
+    (include_str!("../proto/etcd/rpc.proto"), include_str!("../src/etcd/proto/etcdserverpb.rs")),
+    (include_str!("../proto/etcd/rpc.proto"), include_str!("../src/etcd/proto/clients.rs")),
+];
+
 const PROTOCOL: &str = include_str!("../proto/kvstore/v1/store.proto");
+
+fn checksum(protocol: &str) -> String {
+    format!("// CRC-32 of the source: {:08x}", crc32fast::hash(protocol.as_bytes()))
+}
 
 #[test]
 fn the_code_was_generated_from_the_protocol() {
-    let expected = format!("// CRC-32 of the source: {:08x}", crc32fast::hash(PROTOCOL.as_bytes()));
+    for (protocol, code) in ETCD {
+        let found = code.lines().nth(1).unwrap_or_default();
+        assert_eq!(found, checksum(protocol), "etcd: run `make protocol`");
+    }
+    let expected = checksum(PROTOCOL);
     for (name, code) in [
         ("messages.rs", include_str!("../src/proto/messages.rs")),
         ("replies.rs", include_str!("../src/proto/replies.rs")),

@@ -520,3 +520,62 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// A restarted server that gets the members of an earlier run gives no rank twice, lets only
+    /// the same process continue before the lease ends, and refuses the processes before it.
+    #[test]
+    fn restored_members_keep_their_ranks(
+        joins in proptest::collection::vec((0..20u64, 1..4u64, any::<bool>()), 0..40),
+        later in proptest::collection::vec((0..30u64, 1..4u64), 0..20),
+    ) {
+        let mut before = Members::new(LEASE, 0);
+        let mut now = Duration::ZERO;
+        for (name, process, leaves) in joins {
+            let name = name.to_string();
+            if let Ok(joined) = before.join(now, &name, process, Role::Worker) && leaves {
+                before.leave(&name, joined.incarnation);
+            }
+            now += LEASE / 4;
+        }
+        let mut after = Members::new(LEASE, 1 << 20);
+        let names: Vec<String> = (0..20).map(|name| name.to_string()).collect();
+        for name in &names {
+            if let Some(member) = before.get(name) {
+                // Every process of this test is 1, 2 or 3.
+                let process = (1..4).find(|process| {
+                    let mut before = before.clone();
+                    let joined = before.join(now, name, *process, Role::Worker);
+                    joined.is_ok_and(|joined| !joined.is_new)
+                });
+                let replaced = Vec::from(before.replaced(name));
+                let processes = (process.unwrap(), replaced);
+                after.restore_name(now, name, (member.rank, member.role), processes);
+            }
+        }
+        for name in &names {
+            let rank = |members: &Members| members.get(name).map(|member| member.rank);
+            prop_assert_eq!(rank(&before), rank(&after));
+        }
+        for (name, process) in later {
+            let name = name.to_string();
+            let known = before.get(&name).map(|member| member.rank);
+            match after.join(now, &name, process, Role::Worker) {
+                Ok(joined) => {
+                    prop_assert!(joined.incarnation > 1 << 20);
+                    prop_assert!(known.is_none_or(|rank| rank == joined.rank));
+                    // A name without a member is forgotten.
+                    let is_replaced = before.replaced(&name).contains(&process);
+                    prop_assert!(known.is_none() || !is_replaced);
+                }
+                Err(Refusal::Fenced) => {
+                    prop_assert!(before.replaced(&name).contains(&process));
+                }
+                Err(Refusal::NameInUse) => prop_assert!(after.get(&name).unwrap().is_live()),
+            }
+        }
+        let live = after.live();
+        let ranks: BTreeSet<u64> = live.iter().map(|(_, member)| member.rank).collect();
+        prop_assert_eq!(ranks.len(), live.len());
+    }
+}

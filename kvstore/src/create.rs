@@ -46,6 +46,8 @@ pub fn create(name: &str) -> Result<Store> {
 /// | option | default | meaning |
 /// |---|---|---|
 /// | `servers` | `KVSTORE_SERVERS` | addresses, `HOST:PORT`, separated by commas |
+/// | `coordinator` | `KVSTORE_COORDINATOR` | `etcd://HOST:PORT,../GROUP`, which has the addresses |
+/// | `coordinator_certificates` | `KVSTORE_COORDINATOR_CERTIFICATES` | the folder for it |
 /// | `name` | a new one | the name of this member; see [`NetStoreOptions::name`] |
 /// | `timeout` | `KVSTORE_DIST_TIMEOUT`, or 300 | how many seconds a call waits |
 /// | `staleness` | no bound | pulls wait for workers that are further behind |

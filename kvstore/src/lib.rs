@@ -65,9 +65,9 @@ pub use kvstore_dist::{Group, LocalCollective, transport};
 
 #[cfg(feature = "net")]
 pub use kvstore_net::{
-    Certificates, CommandHandler, Difference, IncompleteRecord, JournalMode, JournalStatus,
-    LatePush, NetStore, NetStoreOptions, RecoveryStatus, ReplayOptions, ReplayReport, ReplayedKey,
-    Server, ServerOptions, ServerStatus, TraceContext, replay,
+    Certificates, CommandHandler, Coordinator, Difference, IncompleteRecord, JournalMode,
+    JournalStatus, LatePush, NetStore, NetStoreOptions, RecoveryStatus, ReplayOptions,
+    ReplayReport, ReplayedKey, Server, ServerOptions, ServerStatus, TraceContext, replay,
 };
 
 #[doc(hidden)]

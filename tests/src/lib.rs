@@ -3,6 +3,7 @@
 //! - [`model`] is the simplest possible store. [`value`] has its values, [`mod@format`] the binary
 //!   formats of dtypes, and [`arithmetic`] the arithmetic.
 //! - [`compression`] and [`clip`] are the model's compression and clipping.
+//! - [`mod@etcd`] runs a real etcd.
 //! - [`optimizer`] and [`schedule`] compute optimizers one element and one update at a time, with
 //!   numbers that track their error: [`approximate`].
 //! - [`naive_rows`] has the model's row-sparse values.
@@ -23,6 +24,7 @@ pub mod arrays;
 pub mod clip;
 pub mod compare;
 pub mod compression;
+pub mod etcd;
 pub mod format;
 pub mod fuzz;
 pub mod hosts;

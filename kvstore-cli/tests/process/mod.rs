@@ -40,6 +40,7 @@ impl Process {
     }
 
     /// Starts a server, and returns it with its address.
+    #[allow(dead_code, reason = "some tests use it")]
     pub(crate) fn serve(arguments: &[&str]) -> (Self, String) {
         let mut server = Self::start(Command::new(Path::new(KVSTORE)).arg("serve").args(arguments));
         let address = server.rest_of_line("listening on ");

@@ -1,4 +1,5 @@
-//! Generates the Rust code of the protocol. Run by `make protocol`.
+//! Generates the Rust code of the protocol, and of the part of etcd's protocol that servers and
+//! members use. Run by `make protocol`.
 
 use std::path::Path;
 
@@ -23,8 +24,43 @@ fn write_descriptor(files: &FileDescriptorSet, folder: &Path) {
         .expect("the description can be written");
 }
 
+/// The files of etcd's protocol, each with its package.
+const ETCD: [(&str, &str); 2] = [("kv.proto", "mvccpb"), ("rpc.proto", "etcdserverpb")];
+
+/// The first line of the clients.
+const CLIENTS: &str = "/// Generated client implementations.";
+
+/// Writes the code for the messages and clients of etcd.
+fn write_etcd(net: &Path) {
+    let (protocol, folder) = (net.join("proto/etcd"), net.join("src/etcd/proto"));
+    let files = ETCD.map(|(file, _)| protocol.join(file));
+    let compiled = protox::compile(&files, [&protocol]).expect("a valid protocol");
+    tonic_prost_build::configure()
+        .build_server(false)
+        .build_transport(false)
+        .out_dir(&folder)
+        .compile_fds(compiled)
+        .expect("generated code");
+    for (file, (name, package)) in files.iter().zip(ETCD) {
+        let generated = folder.join(format!("{package}.rs"));
+        let text = std::fs::read_to_string(&generated).expect("generated code");
+        let checksum = crc32fast::hash(&std::fs::read(file).expect("the protocol"));
+        let head = format!("// Generated from proto/etcd/{name} by `make protocol`. Do not edit.");
+        let write = |name: &str, part: &str| {
+            let text = format!("{head}\n// CRC-32 of the source: {checksum:08x}\n{part}");
+            std::fs::write(folder.join(name), text).expect("the code can be written");
+        };
+        let messages = text.find(CLIENTS).unwrap_or(text.len());
+        write(&format!("{package}.rs"), &text[..messages]);
+        if messages < text.len() {
+            write("clients.rs", &text[messages..]);
+        }
+    }
+}
+
 fn main() {
     let net = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("it has a parent");
+    write_etcd(net);
     let (protocol, folder) = (net.join("proto"), net.join("src/proto"));
     let file = protocol.join("kvstore/v1/store.proto");
     let mut files = protox::compile([&file], [&protocol]).expect("a valid protocol");

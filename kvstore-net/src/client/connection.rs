@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use kvstore_core::{Backends, Description, Error, Result, Value, fallible};
+use kvstore_core::{Backends, Description, Error, Result, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::endpoint::{CONNECT, channel};
+use super::barriers::PassedBarriers;
+use super::endpoint::channels;
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
 use super::pulled::PulledVersions;
 use super::streams::Streams;
@@ -31,13 +32,14 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The membership of this process at one server.
 pub(crate) struct Connection {
     target: Target,
-    streams: Streams,
+    streams: Arc<Streams>,
     start: Instant,
     session: watch::Receiver<Session>,
     pub(super) members: Arc<Mutex<Members>>,
     calls: Mutex<Unanswered>,
     pulled: PulledVersions,
-    barriers: Arc<Mutex<Barriers>>,
+    /// The barriers that this member has passed.
+    barriers: Arc<PassedBarriers>,
     /// The run of the server that has the values, as far as this process knows.
     known_run: AtomicU64,
     /// Why this process has left, if not because the store was closed.
@@ -74,13 +76,6 @@ impl Unanswered {
     fn answered(&self) -> (u64, Vec<u64>) {
         (self.next, self.open.iter().copied().collect())
     }
-}
-
-/// The barriers that an incarnation has passed, counted over the whole group.
-#[derive(Debug, Default)]
-pub(super) struct Barriers {
-    pub(super) incarnation: u64,
-    pub(super) round: u64,
 }
 
 /// Ends a membership from outside of its connection.
@@ -180,10 +175,8 @@ pub(super) fn is_unknown(error: &Error) -> bool {
 impl Connection {
     /// Connects to a server and joins its group.
     pub(super) async fn open(target: Target) -> Result<Arc<Self>> {
-        let timeout = target.timeout.min(CONNECT);
-        let channels = (0..target.connections.get())
-            .map(|_| channel(&target.server, &target.security, timeout));
-        let channels = fallible::try_collect(channels)?;
+        let settings = (&target.security, target.timeout);
+        let channels = channels(&target.server, settings, target.connections)?;
         Self::join(target, channels).await
     }
 
@@ -194,10 +187,12 @@ impl Connection {
         let (state, session) = watch::channel(Session::Absent("not connected yet".to_owned()));
         let (end, receiver) = mpsc::channel(1);
         let members = Arc::<Mutex<Members>>::default();
-        let barriers = Arc::<Mutex<Barriers>>::default();
+        let barriers = Arc::<PassedBarriers>::default();
+        let streams = Arc::new(Streams::new(&target.server, channels));
         let membership = Membership {
             target: target.clone(),
             client,
+            streams: Arc::clone(&streams),
             state,
             members: Arc::clone(&members),
             barriers: Arc::clone(&barriers),
@@ -206,14 +201,14 @@ impl Connection {
         tokio::spawn(membership.run(receiver));
         let connection = Arc::new(Self {
             jitter: AtomicU64::new(target.process),
+            barriers,
             target,
-            streams: Streams::new(channels),
+            streams,
             start: Instant::now(),
             session,
             members,
             calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
             pulled: PulledVersions::default(),
-            barriers,
             known_run: AtomicU64::new(0),
             left_because: Arc::default(),
             end,
@@ -222,12 +217,15 @@ impl Connection {
         let deadline = connection.deadline();
         connection.joined(deadline).await?;
         connection.know_run();
+        if let Some(joined) = connection.membership() {
+            connection.barriers.next(&joined);
+        }
         Ok(connection)
     }
 
-    /// Returns the address of the server, as the caller has given it.
-    pub(super) fn server(&self) -> &str {
-        &self.target.server
+    /// Returns the address of the server, as the caller or the coordinator has given it.
+    pub(super) fn server(&self) -> Arc<str> {
+        self.streams.server()
     }
 
     /// Returns the newest membership, if there is one at the moment.
@@ -263,24 +261,6 @@ impl Connection {
         self.start.elapsed().saturating_add(self.target.timeout)
     }
 
-    /// Returns the number of barriers that the group has passed when this member passes its next
-    /// one. A restarted server counts from 0.
-    fn next_barrier(&self, joined: &proto::JoinReply) -> u64 {
-        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
-        if barriers.incarnation != joined.incarnation {
-            *barriers = Barriers { incarnation: joined.incarnation, round: joined.barrier_round };
-        }
-        barriers.round + 1
-    }
-
-    /// Records that this member has passed a barrier.
-    fn pass_barrier(&self, joined: &proto::JoinReply, round: u64) {
-        let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
-        if barriers.incarnation == joined.incarnation {
-            barriers.round = barriers.round.max(round);
-        }
-    }
-
     /// Ends the membership, and waits a moment until the server knows.
     pub(crate) async fn left(&self) {
         self.leave();
@@ -306,7 +286,7 @@ impl Connection {
         others: Vec<Leaver>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let mut session = self.session.clone();
-        let server = self.target.server.clone();
+        let server = self.server();
         async move {
             let ended =
                 session.wait_for(|session| matches!(session, Session::Refused(..) | Session::Left));
@@ -342,7 +322,7 @@ impl Connection {
             Ok(Err(_)) => return Err(Error::Closed { what: "the store".to_owned() }),
             Err(_) => self.session.borrow().clone(),
         };
-        let server = &self.target.server;
+        let server = self.server();
         match now {
             Session::Joined(joined) => Ok(joined),
             Session::Absent(reason) => {
@@ -416,7 +396,10 @@ impl Connection {
             if Fault::RepeatElsewhere.is_planted() {
                 *in_doubt = None;
             }
-            if in_doubt.is_some_and(|earlier| earlier != joined.incarnation) && call.changes {
+            let is_barrier = matches!(call.verb, Verb::Barrier(_));
+            let may_repeat = is_barrier && self.barriers.may_repeat(&joined);
+            let is_other = in_doubt.is_some_and(|earlier| earlier != joined.incarnation);
+            if is_other && call.changes && !may_repeat {
                 let text = "the server does not know this process any more";
                 return Err(Unmade(Error::Internal(text.to_owned())));
             }
@@ -439,7 +422,7 @@ impl Connection {
                 }
             };
             let Some(wait) = backoff.wait(self.start.elapsed(), self.jitter()) else {
-                let server = &self.target.server;
+                let server = self.server();
                 let text = format!("{}: server `{server}`: {reason}", call.what);
                 return Err(Unmade(Error::Timeout(text)));
             };
@@ -477,7 +460,7 @@ impl Connection {
         let mut verb = call.verb.clone();
         let mut round = None;
         if let Verb::Barrier(barrier) = &mut verb {
-            barrier.round = self.next_barrier(joined);
+            barrier.round = self.barriers.next(joined);
             round = Some(barrier.round);
         }
         self.pulled.add_to(&mut verb, joined.incarnation);
@@ -500,13 +483,13 @@ impl Connection {
             (request.is_some() || !data.is_empty()).then_some(proto::RequestFrame { request, data })
         });
         let supplied = is_supplied.then_some(&call.elements);
-        let answered = self.streams.call((backends, &self.target.server), frames, supplied);
+        let answered = self.streams.call(backends, frames, supplied);
         // The server also has this time, so its own report of a timeout usually arrives.
         let answered = tokio::time::timeout(left.saturating_add(GRACE), answered).await;
         match answered {
             Ok(Ok(answer)) => {
                 if let (Some(round), Ok(_)) = (round, &answer) {
-                    self.pass_barrier(joined, round);
+                    self.barriers.pass(joined, round);
                 }
                 if let Ok(Answer { reply, .. }) = &answer
                     && reply.has_elements
@@ -518,13 +501,9 @@ impl Connection {
             Ok(Err(status)) => match status.code() {
                 Code::FailedPrecondition => Attempt::Fenced,
                 Code::Aborted => Attempt::NotMade(status),
-                Code::Unimplemented | Code::PermissionDenied => {
-                    Attempt::Failed(Error::Unsupported(format!(
-                        "server `{}`: {}",
-                        self.target.server,
-                        status.message()
-                    )))
-                }
+                Code::Unimplemented | Code::PermissionDenied => Attempt::Failed(
+                    Error::Unsupported(format!("server `{}`: {}", self.server(), status.message())),
+                ),
                 _ if has_not_connected(&status) => Attempt::NotMade(status),
                 Code::InvalidArgument | Code::OutOfRange => Attempt::Failed(Error::Transport {
                     operation: call.what.clone(),

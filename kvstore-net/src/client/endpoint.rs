@@ -1,9 +1,10 @@
 //! The settings of a connection to a server.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use kvstore_core::{Error, Result};
+use kvstore_core::{Error, Result, fallible};
 use tokio::io::BufReader;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
@@ -15,6 +16,19 @@ use crate::same_machine;
 /// How long an attempt to connect may take. The next one follows after a pause of up to a second,
 /// so that a client reconnects soon after the network is back.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+
+/// Returns a number of connections to a server, which begin when they are used.
+///
+/// # Errors
+/// - The errors of [`endpoint`].
+pub(super) fn channels(
+    server: &str,
+    (security, timeout): (&Security, Duration),
+    count: NonZeroUsize,
+) -> Result<Vec<Channel>> {
+    let timeout = timeout.min(CONNECT);
+    fallible::try_collect((0..count.get()).map(|_| channel(server, security, timeout)))
+}
 
 /// Returns a connection to a server, which begins when it is used.
 ///

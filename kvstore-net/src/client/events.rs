@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 
-use kvstore_core::{Error, Result};
+use kvstore_core::{Error, OnRewind, Result, Rewound};
 
 use super::connection::Connection;
 use crate::proto;
@@ -23,10 +23,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Calls `on_rewind` with the version when the server continues from a recovery point, in a
-    /// thread of its own, because the function may call the store.
-    pub(super) fn on_rewind(&self, on_rewind: Arc<dyn Fn(u64) + Send + Sync>) -> Result<()> {
-        let sender = call_in_thread("kvstore-rewinds", move |version: u64| on_rewind(version))?;
+    /// Calls `on_rewind` when the server continues from a recovery point, in a thread of its own,
+    /// because the function may call the store.
+    pub(super) fn on_rewind(&self, on_rewind: Arc<OnRewind>) -> Result<()> {
+        let sender =
+            call_in_thread("kvstore-rewinds", move |rewound: Rewound| on_rewind(&rewound))?;
         self.members.lock().unwrap_or_else(PoisonError::into_inner).on_rewind = Some(sender);
         Ok(())
     }

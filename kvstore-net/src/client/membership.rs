@@ -4,14 +4,19 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kvstore_core::Rewound;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::connection::{Barriers, fraction};
+use super::barriers::PassedBarriers;
+use super::connection::fraction;
+use super::endpoint::channels;
+use super::streams::Streams;
 use crate::certificates::{Security, refusal};
+use crate::coordinator::Route;
 use crate::proto::store_client::StoreClient;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::Backoff;
@@ -24,6 +29,8 @@ pub(super) const LEAVE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) server: String,
+    /// The address of the server from now on, if its group has a coordinator.
+    pub(crate) route: Option<Route>,
     /// The position of the server in the list of servers, and the length of the list.
     pub(crate) place: (u32, u32),
     pub(crate) name: String,
@@ -54,18 +61,19 @@ pub(super) struct Members {
     pub(super) now: Vec<proto::Member>,
     /// Sends each new list to the thread that calls the user's function.
     pub(super) on_change: Option<std::sync::mpsc::Sender<Vec<proto::Member>>>,
-    /// Sends the version to the thread that calls the user's function, when the server continues
+    /// Sends the event to the thread that calls the user's function, when the server continues
     /// from a recovery point.
-    pub(super) on_rewind: Option<std::sync::mpsc::Sender<u64>>,
+    pub(super) on_rewind: Option<std::sync::mpsc::Sender<Rewound>>,
 }
 
 /// Keeps this process a member.
 pub(super) struct Membership {
     pub(super) target: Target,
     pub(super) client: StoreClient<Channel>,
+    pub(super) streams: Arc<Streams>,
     pub(super) state: watch::Sender<Session>,
     pub(super) members: Arc<Mutex<Members>>,
-    pub(super) barriers: Arc<Mutex<Barriers>>,
+    pub(super) barriers: Arc<PassedBarriers>,
     /// The last membership.
     pub(super) earlier: Option<proto::JoinReply>,
 }
@@ -87,6 +95,13 @@ impl Membership {
                     self.state.send_replace(Session::Left);
                     return;
                 }
+                Ended::Moved(server) => {
+                    self.state.send_replace(Session::Absent(format!("it moves to `{server}`")));
+                    if self.follow(server) {
+                        backoff = Backoff::new(Duration::MAX);
+                        continue;
+                    }
+                }
                 Ended::Lost(reason) => {
                     self.state.send_replace(Session::Absent(reason));
                 }
@@ -105,8 +120,38 @@ impl Membership {
                     return;
                 }
                 () = tokio::time::sleep(wait) => {}
+                () = moved(&mut self.target.route) => {}
             }
         }
+    }
+
+    /// Uses another address of the server from now on. Returns whether it is valid.
+    fn follow(&mut self, server: String) -> bool {
+        let Target { security, timeout, connections, .. } = &self.target;
+        let channels = match channels(&server, (security, *timeout), *connections) {
+            Ok(channels) => channels,
+            Err(error) => {
+                tracing::error!(server, error = error.chain(), "a server cannot be reached");
+                return false;
+            }
+        };
+        if let Some(first) = channels.first() {
+            self.client = StoreClient::new(first.clone());
+        }
+        self.streams.replace(&server, channels);
+        self.target.server = server;
+        true
+    }
+}
+
+/// Waits until the address of a server has changed.
+async fn moved(route: &mut Option<Route>) {
+    let is_followed = match route {
+        Some(route) => route.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_followed {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -115,6 +160,8 @@ enum Ended {
     /// The connection failed, for this reason.
     Lost(String),
     Refused(Status),
+    /// The server has another address now.
+    Moved(String),
     /// This process has left.
     Left,
 }
@@ -152,6 +199,13 @@ pub(super) fn reason_of(status: &Status) -> String {
 impl Membership {
     /// Joins and renews the lease until the membership ends.
     async fn stay(&mut self, end: &mut mpsc::Receiver<()>) -> Ended {
+        // An address that has changed before this moment is used already or now.
+        if let Some(route) = &mut self.target.route {
+            let server = route.borrow_and_update().clone();
+            if server != self.target.server {
+                return Ended::Moved(server);
+            }
+        }
         let (sender, receiver) = mpsc::channel(4);
         let earlier_incarnation = self.earlier.as_ref().map_or(0, |joined| joined.incarnation);
         let join = proto::JoinRequest {
@@ -162,7 +216,7 @@ impl Membership {
             server: self.target.place.0,
             num_servers: self.target.place.1,
             earlier_incarnation,
-            passed_barriers: self.passed_barriers(earlier_incarnation),
+            passed_barriers: self.barriers.passed(earlier_incarnation),
         };
         // The channel is empty, so this does not wait.
         let _ = sender.try_send(to_server(member_message::Content::Join(join)));
@@ -180,9 +234,14 @@ impl Membership {
             };
             Ok((joined, members, messages))
         };
+        let mut route = self.target.route.clone();
+        let address = |route: &Option<Route>| {
+            Ended::Moved(route.as_ref().map_or_else(String::new, |route| route.borrow().clone()))
+        };
         let (joined, members, mut messages) = tokio::select! {
             biased;
             _ = end.recv() => return Ended::Left,
+            () = moved(&mut route) => return address(&route),
             joined = joining => match joined {
                 Ok(joined) => joined,
                 Err(status) => return Ended::of(status, self.earlier.is_some()),
@@ -222,6 +281,7 @@ impl Membership {
                     }
                     Err(status) => return Ended::of(status, true),
                 },
+                () = moved(&mut route) => return address(&route),
                 _ = renewals.tick() => {
                     if last_answer.elapsed() > lease {
                         return Ended::Lost(format!("no answer in {} s", lease.as_secs_f64()));
@@ -234,23 +294,18 @@ impl Membership {
         }
     }
 
-    /// Returns the number of barriers that this process has seen the group pass.
-    fn passed_barriers(&self, incarnation: u64) -> u64 {
-        let barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
-        if barriers.incarnation == incarnation { barriers.round } else { 0 }
-    }
-
     /// Reports that the server has lost pushes, if it continues from a recovery point.
     fn rewind(&self, joined: &proto::JoinReply) {
         let is_other_run =
             self.earlier.as_ref().is_some_and(|earlier| earlier.server_run != joined.server_run);
         let Some(rewound) = joined.rewound.filter(|_| is_other_run) else { return };
         let version = rewound.version;
-        tracing::warn!(server = self.target.server, version, "the server was rewound");
+        let server = &self.target.server;
+        tracing::warn!(server, version, "the server was rewound");
         let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(on_rewind) = &members.on_rewind {
             // Sending fails only if the thread has ended, and then no function is left to call.
-            let _ = on_rewind.send(version);
+            let _ = on_rewind.send(Rewound { server: server.clone(), version });
         }
     }
 

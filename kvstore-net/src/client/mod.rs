@@ -1,5 +1,6 @@
 //! [`NetStore`]: a store on servers that this process reaches over the network.
 
+mod barriers;
 pub(crate) mod connection;
 mod descriptions;
 pub(crate) mod driver;

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use kvstore_core::{Error, Result};
 
+use super::driver::Driver;
 use super::round_options::{LatePush, RoundOptions, Rounds, check_weight};
 use super::store::NetStore;
 use crate::certificates::{Certificates, Security};
+use crate::coordinator::{Coordinator, Route, find_servers};
 use crate::rules::Role;
 use crate::server::Server;
 
@@ -22,6 +24,8 @@ const DIVIDE_ABOVE: usize = 4 << 20;
 #[derive(Clone, Debug)]
 pub struct NetStoreOptions {
     pub(super) servers: Vec<String>,
+    /// Where the addresses of the servers are, if not in the list.
+    pub(super) coordinator: Option<Coordinator>,
     pub(super) kind: String,
     pub(super) name: Option<String>,
     pub(super) role: Role,
@@ -45,6 +49,7 @@ impl NetStoreOptions {
     pub fn of_servers(servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             servers: servers.into_iter().map(Into::into).collect(),
+            coordinator: None,
             kind: NetStore::NAME.to_owned(),
             name: None,
             role: Role::Worker,
@@ -55,6 +60,12 @@ impl NetStoreOptions {
             connections: NonZeroUsize::MIN,
             security: Security::default(),
         }
+    }
+
+    /// Returns the options for the servers of a group whose state is at a coordinator. A store
+    /// waits until all of them are there, and follows a server that is started again elsewhere.
+    pub fn of_coordinator(coordinator: Coordinator) -> Self {
+        Self { coordinator: Some(coordinator), ..Self::of_servers([""; 0]) }
     }
 
     /// Sets the name of the kind of store, which [`KvStore::name`](kvstore_core::KvStore::name)
@@ -202,6 +213,23 @@ impl NetStoreOptions {
     /// Returns the rounds of the store, if it has any.
     pub(super) fn to_rounds(&self) -> Option<Rounds> {
         self.rounds.map(Rounds::new)
+    }
+}
+
+impl NetStoreOptions {
+    /// Returns these options with the addresses of the servers, and the changes of the addresses if
+    /// they are at a coordinator.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`] if a server is missing there, or it does not answer.
+    pub(super) fn found(&self) -> Result<(Self, Vec<Route>)> {
+        let mut options = self.clone();
+        let Some(coordinator) = &self.coordinator else { return Ok((options, Vec::new())) };
+        let etcd = coordinator.options(self.security.is_insecure);
+        let (driver, timeout) = (Driver::for_connections(self.connections.get())?, self.timeout);
+        let routes = driver.wait(async move { find_servers(&etcd, timeout).await })??;
+        options.servers = routes.iter().map(|route| route.borrow().clone()).collect();
+        Ok((options, routes))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kvstore_core::key::describe_call;
 use kvstore_core::process::Origin;
-use kvstore_core::{Backends, Compression, Error, Key, OnRewind, Result, Rewound, Value};
+use kvstore_core::{Backends, Compression, Error, Key, OnRewind, Result, Value};
 
 use super::connection::{Answer, Call, Connection, is_unknown};
 use super::driver::Driver;
@@ -69,7 +69,7 @@ impl Servers {
     {
         let mut all: Vec<Arc<Connection>> = Vec::new();
         for target in targets {
-            if all.iter().any(|known| known.server() == target.server) {
+            if all.iter().any(|known| *known.server() == *target.server) {
                 let server = target.server;
                 return Err(Error::invalid(format!("servers: `{server}` is in the list twice")));
             }
@@ -125,19 +125,14 @@ impl Servers {
     }
 
     /// Returns the servers that were restarted, and may have lost their values.
-    pub(super) fn restarted(&self) -> Vec<&str> {
+    pub(super) fn restarted(&self) -> Vec<Arc<str>> {
         let restarted = self.all.iter().filter(|connection| connection.is_restarted());
         restarted.map(|connection| connection.server()).collect()
     }
 
     /// Calls `on_rewind` when a server continues from a recovery point.
     pub(super) fn on_rewind(&self, on_rewind: &Arc<OnRewind>) -> Result<()> {
-        self.all.iter().try_for_each(|connection| {
-            let (server, on_rewind) = (connection.server().to_owned(), Arc::clone(on_rewind));
-            connection.on_rewind(Arc::new(move |version| {
-                on_rewind(&Rewound { server: server.clone(), version });
-            }))
-        })
+        self.all.iter().try_for_each(|connection| connection.on_rewind(Arc::clone(on_rewind)))
     }
 
     /// Runs a future and waits for its result.

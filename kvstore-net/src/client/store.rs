@@ -68,11 +68,13 @@ impl NetStore {
     ///   another list of servers.
     /// - [`Error::Unsupported`] if a server has another version of the protocol.
     pub fn connect(backends: &Backends, options: &NetStoreOptions) -> Result<Self> {
+        let (options, routes) = &options.found()?;
         let name = options.name.clone().unwrap_or_else(new_name);
         let process = random_number();
         let num_servers = u32::try_from(options.servers.len()).unwrap_or(u32::MAX);
         let targets = options.servers.iter().zip(0..).map(|(server, index)| Target {
             server: server.clone(),
+            route: routes.get(index as usize).cloned(),
             place: (index, num_servers),
             name: name.clone(),
             process,
@@ -117,7 +119,7 @@ impl NetStore {
         options: &NetStoreOptions,
     ) -> Result<Self> {
         let addresses = servers.iter().map(|server| server.address().to_string()).collect();
-        let options = NetStoreOptions { servers: addresses, ..options.clone() };
+        let options = NetStoreOptions { servers: addresses, coordinator: None, ..options.clone() };
         let mut store = Self::connect(backends, &options)?;
         store.embedded = fallible::copied(servers)?;
         Ok(store)

@@ -4,11 +4,11 @@
 //! later call is only a message in each direction.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{Backends, Result, fallible};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::body::Body;
@@ -29,7 +29,16 @@ const MOST_IDLE: usize = 16;
 const MOST_WAITING: usize = 2;
 
 /// The streams to a server.
-pub(super) struct Streams(Vec<ChannelStreams>);
+pub(super) struct Streams(Mutex<Arc<ServerStreams>>);
+
+/// The streams to an address of a server.
+struct ServerStreams {
+    server: Arc<str>,
+    channels: Vec<ChannelStreams>,
+    /// Set when the server is at another address, and who waits for it.
+    is_replaced: AtomicBool,
+    replaced: Notify,
+}
 
 /// The streams of one connection.
 struct ChannelStreams {
@@ -84,13 +93,26 @@ pub(crate) async fn send(
 }
 
 impl Streams {
-    pub(super) fn new(channels: Vec<Channel>) -> Self {
-        let streams = |channel| ChannelStreams {
-            channel,
-            num_running: AtomicUsize::new(0),
-            idle: Mutex::default(),
-        };
-        Self(channels.into_iter().map(streams).collect())
+    pub(super) fn new(server: &str, channels: Vec<Channel>) -> Self {
+        Self(Mutex::new(Arc::new(ServerStreams::new(server, channels))))
+    }
+
+    fn current(&self) -> MutexGuard<'_, Arc<ServerStreams>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the address of the server.
+    pub(super) fn server(&self) -> Arc<str> {
+        Arc::clone(&self.current().server)
+    }
+
+    /// Uses the connections to another address of the server. The calls that run on the others fail
+    /// with [`Code::Unavailable`].
+    pub(super) fn replace(&self, server: &str, channels: Vec<Channel>) {
+        let streams = Arc::new(ServerStreams::new(server, channels));
+        let earlier = std::mem::replace(&mut *self.current(), streams);
+        earlier.is_replaced.store(true, Ordering::SeqCst);
+        earlier.replaced.notify_waiters();
     }
 
     /// Sends a request and receives its reply, on the connection with the fewest calls. Sends the
@@ -98,12 +120,52 @@ impl Streams {
     /// this machine.
     pub(super) async fn call(
         &self,
-        (backends, server): (&Backends, &str),
+        backends: &Backends,
+        frames: impl Iterator<Item = proto::RequestFrame>,
+        supplied: Option<&Elements>,
+    ) -> Result<Result<Answer>, Status> {
+        let current = Arc::clone(&self.current());
+        let replaced = current.replaced.notified();
+        tokio::pin!(replaced);
+        // Enabled before the flag is read, so that no change is missed.
+        replaced.as_mut().enable();
+        let is_replaced = current.is_replaced.load(Ordering::SeqCst);
+        tokio::select! {
+            biased;
+            answer = current.call(backends, frames, supplied), if !is_replaced => answer,
+            () = replaced, if !is_replaced => Err(moved()),
+            else => Err(moved()),
+        }
+    }
+}
+
+fn moved() -> Status {
+    Status::unavailable("the server is at another address now")
+}
+
+impl ServerStreams {
+    fn new(server: &str, channels: Vec<Channel>) -> Self {
+        let streams = |channel| ChannelStreams {
+            channel,
+            num_running: AtomicUsize::new(0),
+            idle: Mutex::default(),
+        };
+        Self {
+            server: server.into(),
+            channels: channels.into_iter().map(streams).collect(),
+            is_replaced: AtomicBool::new(false),
+            replaced: Notify::new(),
+        }
+    }
+
+    async fn call(
+        &self,
+        backends: &Backends,
         mut frames: impl Iterator<Item = proto::RequestFrame>,
         supplied: Option<&Elements>,
     ) -> Result<Result<Answer>, Status> {
         let num_running = |streams: &&ChannelStreams| streams.num_running.load(Ordering::Relaxed);
-        let streams = self.0.iter().min_by_key(num_running);
+        let streams = self.channels.iter().min_by_key(num_running);
         let streams = streams.ok_or_else(|| Status::internal("no connection"))?;
         streams.num_running.fetch_add(1, Ordering::Relaxed);
         let _running = Running(streams);
@@ -111,7 +173,8 @@ impl Streams {
             Some(stream) => stream,
             None => streams.open(frames.next()).await?,
         };
-        let (has_sent, answer) = stream.exchange((backends, server), frames, supplied).await?;
+        let (has_sent, answer) =
+            stream.exchange((backends, &self.server), frames, supplied).await?;
         // After an error, the rest of a request or reply may still be on the way.
         if has_sent && answer.is_ok() {
             let mut idle = streams.idle();

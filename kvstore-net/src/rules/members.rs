@@ -1,6 +1,6 @@
 //! [`Members`]: the members of a group, with their leases and incarnations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long a dead member is remembered.
@@ -114,6 +114,8 @@ pub struct Members {
     /// If this run continues from earlier ones: for each, the last number when the members were
     /// saved, and the floor of the next run. Members with numbers in between have joined later.
     lost: Vec<(u64, u64)>,
+    /// The names whose processes are known, but not the incarnations that they had.
+    unnumbered: BTreeSet<String>,
     known: BTreeMap<String, Member>,
     replaced: BTreeMap<String, Replaced>,
     num_changes: u64,
@@ -135,7 +137,16 @@ impl Members {
     /// does not mistake an earlier process for a later one.
     pub fn new(lease: Duration, floor: u64) -> Self {
         let (known, replaced) = (BTreeMap::new(), BTreeMap::new());
-        Self { lease, floor, last_number: floor, lost: Vec::new(), known, replaced, num_changes: 0 }
+        Self {
+            lease,
+            floor,
+            last_number: floor,
+            lost: Vec::new(),
+            unnumbered: BTreeSet::new(),
+            known,
+            replaced,
+            num_changes: 0,
+        }
     }
 
     /// Returns the largest number of all incarnations and connections.
@@ -160,6 +171,7 @@ impl Members {
 
     /// Continues with the members that an earlier run of the server has saved. They get a lease, so
     /// that they have time to connect again. `last_number` and `lost` are those of the earlier run.
+    /// Where [`Self::restore_name`] knows a later process of a name, that one stays.
     pub fn restore(
         &mut self,
         now: Duration,
@@ -172,6 +184,13 @@ impl Members {
         let presence = Presence::Lease(now.saturating_add(self.lease));
         for saved in saved {
             let SavedMember { name, rank, incarnation, role, process, replaced } = saved;
+            if let Some(known) = self.known.get_mut(&name) {
+                if known.process == process {
+                    known.incarnation = incarnation;
+                    self.unnumbered.remove(&name);
+                }
+                continue;
+            }
             if !replaced.is_empty() {
                 let replaced = Replaced { processes: replaced, unused: None };
                 self.replaced.insert(name.clone(), replaced);
@@ -220,9 +239,10 @@ impl Members {
                 self.num_changes += 1;
             }
         }
+        let is_unnumbered = self.unnumbered.contains(name);
         let mut joined = self.join(now, name, process, role)?;
         let is_lost = |(after, up_to): &(u64, u64)| incarnation > *after && incarnation <= *up_to;
-        if joined.is_new
+        if (joined.is_new || is_unnumbered)
             && self.lost.iter().any(is_lost)
             && let Some(member) = self.known.get_mut(name)
         {
@@ -249,6 +269,7 @@ impl Members {
         let number = self.last_number;
         let lease = Presence::Lease(now.saturating_add(self.lease));
         self.num_changes += 1;
+        self.unnumbered.remove(name);
         if let Some(member) = self.known.get_mut(name).filter(|member| member.process == process) {
             (member.presence, member.connection) = (lease, number);
             let (incarnation, rank) = (member.incarnation, member.rank);
@@ -279,6 +300,34 @@ impl Members {
         };
         self.known.insert(name.to_owned(), member);
         Ok(Joined { incarnation: number, rank, connection: number, is_new: true })
+    }
+
+    /// Adds a member of an earlier run of the server, which lives for a lease. `replaced` are the
+    /// earlier processes of its name. Its process has to join again, and gets another incarnation
+    /// than in the earlier run, unless [`Self::restore`] knows that.
+    pub fn restore_name(
+        &mut self,
+        now: Duration,
+        name: &str,
+        (rank, role): (u64, Role),
+        (process, replaced): (u64, Vec<u64>),
+    ) {
+        self.last_number += 1;
+        self.num_changes += 1;
+        let (incarnation, connection) = (self.last_number, self.last_number);
+        let presence = Presence::Lease(now.saturating_add(self.lease));
+        let member = Member { rank, incarnation, role, process, connection, presence };
+        self.known.insert(name.to_owned(), member);
+        self.unnumbered.insert(name.to_owned());
+        if !replaced.is_empty() {
+            let replaced = Replaced { processes: replaced, unused: None };
+            self.replaced.insert(name.to_owned(), replaced);
+        }
+    }
+
+    /// Returns the earlier processes of a name, for [`Members::restore_name`].
+    pub fn replaced(&self, name: &str) -> &[u64] {
+        self.replaced.get(name).map_or(&[], |replaced| &replaced.processes)
     }
 
     /// Returns the smallest rank that no other member of this role has.

@@ -1,5 +1,6 @@
 //! The rules of a group, without I/O, threads or clocks: who is a member, which call is a
-//! repetition, which pull must wait, who takes part in a round, and which server has a key.
+//! repetition, which pull must wait, who takes part in a round, which server has a key, and whether
+//! a server still owns its place.
 //!
 //! The caller passes the time, as the duration since any fixed moment. So tests can try every order
 //! of events.
@@ -10,6 +11,7 @@ mod clocks;
 mod followed;
 mod link;
 mod members;
+mod ownership;
 pub mod placement;
 mod rounds;
 mod versions;
@@ -21,6 +23,7 @@ pub use clocks::Clocks;
 pub use followed::Followed;
 pub use link::Link;
 pub use members::{Joined, Member, Members, Refusal, Role, SavedMember};
+pub use ownership::{Ownership, Standing};
 pub use rounds::{Quorum, Round};
 pub use versions::Versions;
 pub use votes::Votes;

@@ -14,6 +14,7 @@ use tonic::{Code, Status};
 use tracing::{Instrument, Level, Span, field};
 
 use super::access::Permission;
+use super::coordinated;
 use super::group::{Caller, MOST_CALLS, Running};
 use super::rounds;
 use super::service::{MOST_NAME_BYTES, Service, WAIT};
@@ -57,12 +58,18 @@ impl Service {
         let VerbKind { name, needs, .. } = verbs::kind(&verb);
         let mut measured = self.metrics.begin(name);
         let span = span_of(name, &request);
-        let answered = match self.access.permission.check(needs, name) {
+        let permitted = self.access.permission.check(needs, name);
+        let reads = needs == Permission::Read;
+        let permitted = permitted.and_then(|()| if reads { Ok(()) } else { self.check_owner() });
+        let mut answered = match permitted {
             Ok(()) => {
                 self.answer_verb(request, verb, first, (frames, interim)).instrument(span).await
             }
             Err(status) => Err(status),
         };
+        if !reads {
+            answered = answered.and_then(|answer| self.check_still_owner().map(|()| answer));
+        }
         measured.ended(match &answered {
             Ok(answer) if answer.reply.failure.is_none() => "ok",
             Ok(_) => "failed",
@@ -128,6 +135,10 @@ impl Service {
         let source = is_in_round.then(|| self.sources.attach(&caller));
         // The call may continue after its stream, whose charges end then.
         let charges = (charge, frames.take_charge());
+        if let (Verb::Reserve(layouts), Some(leader)) = (&verb, self.group.leader()) {
+            let reserved = Box::pin(coordinated::reserve(leader, layouts.count)).await?;
+            return self.charged(reserved.unwrap_or_else(|error| failed(&error)));
+        }
         if caller.sequence == 0 {
             let result = self.read(&caller, verb, payload, deadline).await?;
             return self.charged(result.unwrap_or_else(|error| failed(&error)));

@@ -6,6 +6,7 @@ pub(crate) mod checkpoints;
 mod commands;
 mod connections;
 pub(crate) mod contents;
+mod coordinated;
 mod deadline;
 mod gate;
 pub(crate) mod group;
@@ -44,6 +45,7 @@ use self::checkpoints::Checkpoints;
 use self::commands::Commands;
 use self::connections::{Connections, listen};
 use self::contents::Contents;
+use self::coordinated::{Coordinated, KeptPlace, end_at_loss};
 use self::group::Group;
 use self::holder::Holder;
 use self::http::HttpEndpoint;
@@ -104,6 +106,8 @@ pub struct Server {
     recovery: Option<Arc<Recovery>>,
     end: watch::Sender<bool>,
     serving: Mutex<Option<Serving>>,
+    /// The place of this server, if its group has a coordinator.
+    place: Option<KeptPlace>,
     /// The process that has the threads of the server.
     process: Origin,
 }
@@ -157,9 +161,20 @@ impl Server {
         // The number of the run is also the floor of incarnations, which a restart must not use
         // again.
         let run = run_number();
+        let coordinated = Coordinated::take(&runtime, options, address, run)?;
+        let (place, leader) = match coordinated {
+            None => (None, None),
+            Some(Coordinated { place, leader }) => (Some(place), leader),
+        };
+        let registration = place.as_ref().map(|place| Arc::clone(&place.registration));
+        let run = registration.as_ref().map_or(run, |registration| registration.run());
         let journal = journal(options, run)?;
         local_stores::add(run, &store);
-        let group = Arc::new(Group::new(options.lease, run));
+        let group = Group::new(options.lease, run);
+        let group = Arc::new(match leader {
+            None => group,
+            Some((leader, saved)) => group.with_leader(leader, saved),
+        });
         let contents = Contents::new(Arc::clone(&store), backends.clone(), options.limits.keys)
             .with_journal(journal);
         let checkpoints = Checkpoints::new(options.checkpoints.clone());
@@ -168,18 +183,18 @@ impl Server {
         let commands = Commands::default();
         let access = Access::unknown(certificates.is_some());
         let service = Service::new(&group, &holder, (run, options.lease), &ending, access);
+        let service = service.with_registration(registration.clone());
         let health = service.health.clone();
-        let recovery = options.recovery.as_deref().map(|folder| {
-            let points = PointStore::Folder(Arc::new(PointFolder::open(folder)?));
-            let parts = (&group, &holder, &service.effects);
-            Recovery::open(points, (options.save_every, run), parts).map(Arc::new)
-        });
-        let recovery = recovery.transpose()?;
+        let recovery = recovery(options, &service)?;
         let service = service.with_commands(commands.clone()).with_recovery(recovery.clone());
         group.lead(&options.followers);
         for (number, channel) in (1..).zip(channels) {
             let place = (number, num_servers);
             runtime.spawn(peers::lead::lead(service.clone(), place, channel));
+        }
+        if let Some(registration) = registration {
+            let (group, health, end) = (Arc::clone(&group), health.clone(), end.clone());
+            runtime.spawn(end_at_loss(registration, group, health, end));
         }
         let methods = Methods::new(service)?;
         let accounts = Accounts::new(&options.limits, backends);
@@ -205,6 +220,7 @@ impl Server {
             recovery,
             end,
             serving,
+            place,
             process,
         })
     }
@@ -212,6 +228,24 @@ impl Server {
     /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns why the server has ended by itself, if it has: another server has taken its place
+    /// while the coordinator could not be reached.
+    pub fn loss(&self) -> Option<String> {
+        self.place.as_ref().and_then(|place| place.registration.loss())
+    }
+
+    /// Waits until the server is shut down or ends by itself, and returns [`Server::loss`]. A
+    /// server without a coordinator never ends by itself: then this returns at once.
+    pub fn wait_for_loss(&self) -> Option<String> {
+        let registration = Arc::clone(&self.place.as_ref()?.registration);
+        let waited = runtime::parallel()
+            .and_then(|runtime| runtime::wait(&runtime, async move { registration.ended().await }));
+        if let Err(error) = waited {
+            tracing::error!(error = error.chain(), "cannot wait for the server");
+        }
+        self.loss()
     }
 
     /// Returns the address of the HTTP endpoint, if there is one.
@@ -273,11 +307,15 @@ impl Server {
         let Some(serving) = serving else { return };
         let (group, end) = (Arc::clone(&self.group), self.end.clone());
         let (health, recovery) = (self.health.clone(), self.recovery.clone());
+        let registration = self.place.as_ref().map(|place| Arc::clone(&place.registration));
         let drained = async move {
             health.end().await;
             group.drain(tokio::time::Instant::now() + limit).await;
             if let Some(recovery) = recovery {
                 recovery.end().await;
+            }
+            if let Some(registration) = registration {
+                registration.release().await;
             }
             let _ = end.send(true);
             let _ = serving.members.await;
@@ -305,6 +343,16 @@ impl Drop for Server {
 fn journal(options: &ServerOptions, run: u64) -> Result<Option<Journal>> {
     let journal = options.journal_options();
     journal.map(|journal| Journal::open(&journal, run, &options.store)).transpose()
+}
+
+/// Continues from a recovery point, if the server makes them.
+fn recovery(options: &ServerOptions, service: &Service) -> Result<Option<Arc<Recovery>>> {
+    let recovery = options.recovery.as_deref().map(|folder| {
+        let points = PointStore::Folder(Arc::new(PointFolder::open(folder)?));
+        let parts = (&service.group, &service.holder, &service.effects);
+        Recovery::open(points, (options.save_every, service.run), parts).map(Arc::new)
+    });
+    recovery.transpose()
 }
 
 /// Returns a number that is larger than that of any earlier run on this machine: the time in

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use kvstore_core::{Error, Result};
 
+use super::coordinated::Membership;
 use crate::accounts::Limits;
 use crate::certificates::{Certificates, Security};
+use crate::coordinator::Coordinator;
 use crate::journal::{JournalMode, JournalOptions};
 
 /// How long a lease lasts by default.
@@ -35,6 +37,8 @@ pub struct ServerOptions {
     is_journal_required: bool,
     pub(super) security: Security,
     pub(super) limits: Limits,
+    pub(super) membership: Option<Membership>,
+    pub(super) advertise: Option<String>,
     pub(super) metrics: Option<String>,
     pub(super) has_status_page: bool,
     pub(super) followers: Vec<String>,
@@ -55,6 +59,8 @@ impl ServerOptions {
             is_journal_required: false,
             security: Security::default(),
             limits: Limits::default(),
+            membership: None,
+            advertise: None,
             metrics: None,
             has_status_page: false,
             followers: Vec::new(),
@@ -201,6 +207,28 @@ impl ServerOptions {
         self
     }
 
+    /// Keeps the state of the group at a coordinator: which servers there are, and what the first
+    /// one keeps. This server has an index from 0 among `num_servers`. It starts when no other
+    /// server has this index: it waits for up to two leases until the lease of a dead one ends.
+    ///
+    /// While the coordinator has not answered for a lease, calls that change the store wait. If
+    /// another server has taken the index meanwhile, this one ends: see [`Server::loss`].
+    ///
+    /// [`Server::loss`]: super::Server::loss
+    #[must_use]
+    pub fn coordinator(mut self, coordinator: Coordinator, index: u32, num_servers: u32) -> Self {
+        self.membership = Some(Membership { coordinator, index, num_servers });
+        self
+    }
+
+    /// Sets the address where members connect, `HOST:PORT`, if it is not that where the server
+    /// listens. Needs a coordinator, from which members get it.
+    #[must_use]
+    pub fn advertise(mut self, address: impl Into<String>) -> Self {
+        self.advertise = Some(address.into());
+        self
+    }
+
     /// # Errors
     /// - [`Error::InvalidArgument`] if a value is not valid.
     pub(super) fn check(&self) -> Result<()> {
@@ -219,6 +247,27 @@ impl ServerOptions {
                 LEAST_OFTEN.as_secs(),
                 self.save_every.as_secs_f64()
             )));
+        }
+        if let Some(Membership { index, num_servers, .. }) = &self.membership
+            && index >= num_servers
+        {
+            return Err(Error::invalid(format!(
+                "server_index: expected less than num_servers, which is {num_servers}, found \
+                 {index}"
+            )));
+        }
+        if let Some(address) = &self.advertise {
+            if self.membership.is_none() {
+                let text = "advertise: expected also `coordinator`, from which members get it";
+                return Err(Error::invalid(text));
+            }
+            let has_port = |(host, port): (&str, &str)| {
+                !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0)
+            };
+            if !address.rsplit_once(':').is_some_and(has_port) {
+                let text = format!("advertise: expected HOST:PORT, found `{address}`");
+                return Err(Error::invalid(text));
+            }
         }
         if self.is_journal_required && self.journal.is_none() {
             let text = "journal_required: expected also `journal`, the file of the journal";

@@ -31,6 +31,7 @@ use super::report::Reports;
 use super::standard::{Health, StandardServices};
 use super::transfer::Sources;
 use crate::accounts::{Accounts, STREAM};
+use crate::coordinator::Registration;
 use crate::proto::peers_server::PeersServer;
 use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
@@ -89,6 +90,8 @@ pub(crate) struct Service {
     pub(super) recovery: Option<Arc<Recovery>>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    /// The place of this server, if its group has a coordinator.
+    pub(super) registration: Option<Arc<Registration>>,
     /// What a caller may do: in a stream of calls, the caller of the stream.
     pub(crate) access: Access,
     /// When the caller of a stream gives up.
@@ -121,6 +124,7 @@ impl Service {
             recovery: None,
             metrics: Metrics::new(),
             health: Health::new(),
+            registration: None,
             access,
             deadline: None,
         }
@@ -132,6 +136,10 @@ impl Service {
 
     pub(crate) fn with_recovery(self, recovery: Option<Arc<Recovery>>) -> Self {
         Self { recovery, ..self }
+    }
+
+    pub(super) fn with_registration(self, registration: Option<Arc<Registration>>) -> Self {
+        Self { registration, ..self }
     }
 
     /// Returns the reports for operators.
@@ -239,6 +247,7 @@ impl proto::store_server::Store for Service {
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
             store: self.holder.contents().store().name().to_owned(),
             barrier_round,
+            group: self.registration.as_ref().map_or(0, |registration| registration.group()),
             compression: Some(compression_of(*self.holder.contents().compression())),
             rewound: self.recovery.as_ref().and_then(|recovery| recovery.rewound()),
             num_followers: u32::try_from(self.group.num_followers()).unwrap_or(u32::MAX),
@@ -282,6 +291,7 @@ impl Service {
         if *self.end.borrow() {
             return Err(Status::unavailable("the server is ending"));
         }
+        self.check_owner()?;
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
         access.permission.check_role(role)?;
         // Who may only read must not take over the name of a worker.
@@ -313,6 +323,19 @@ impl Service {
         if server >= num_servers {
             let text = format!("server {server} of {num_servers}: expected a smaller number");
             return Err(Status::invalid_argument(text));
+        }
+        if let Some(registration) = &self.registration {
+            // Perhaps the member has an address that another server had before.
+            if registration.place() != (server, num_servers) {
+                let (index, count) = registration.place();
+                return Err(Status::unavailable(format!(
+                    "this server is number {} of {count}, not {} of {num_servers}",
+                    index + 1,
+                    server + 1
+                )));
+            }
+            self.holder.use_layouts(num_servers > 1);
+            return Ok(());
         }
         let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
         // Without members and keys, nothing depends on the place.

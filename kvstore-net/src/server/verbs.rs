@@ -172,6 +172,18 @@ pub(crate) fn changes_more_than_values(verb: &Verb) -> bool {
     )
 }
 
+/// The most layouts that a call may reserve, so that the numbers do not overflow.
+const MOST_LAYOUTS: u64 = 1 << 32;
+
+/// # Errors
+/// - [`Error::InvalidArgument`] if a call reserves too many layouts.
+pub(super) fn check_layouts(count: u64) -> Result<()> {
+    if count <= MOST_LAYOUTS {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{count} keys: expected at most {MOST_LAYOUTS} in a call")))
+}
+
 /// Returns the keys that a request pushes.
 pub(crate) fn pushed_keys(verb: &Verb) -> Result<Vec<Key>> {
     let Verb::Push(push) = verb else { return Ok(Vec::new()) };

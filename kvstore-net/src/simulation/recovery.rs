@@ -300,6 +300,7 @@ async fn work(simulation: Arc<Simulation>, worker: usize) -> turmoil::Result {
             name: name.to_owned(),
             process: process as u64,
             is_reader: false,
+            route: None,
             timeout: TIMEOUT,
             connections: NonZeroUsize::MIN,
             security: Security { is_insecure: true, ..Security::default() },

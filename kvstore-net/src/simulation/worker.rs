@@ -56,6 +56,7 @@ async fn join(simulation: &Arc<Simulation>, slot: usize, random: &mut Random) ->
         let process = simulation.history().begin_process(name);
         let target = Target {
             server: network::address(0),
+            route: None,
             place: (0, 1),
             name: name.to_owned(),
             process,

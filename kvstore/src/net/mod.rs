@@ -1,5 +1,6 @@
 //! Stores on servers that other machines reach.
 
+mod coordinator;
 mod launch;
 mod options;
 
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use kvstore_core::{Error, Result};
 use kvstore_net::{NetStore, NetStoreOptions, Server, ServerStatus};
 
-use crate::environment::{timeout, variable};
+use self::coordinator::servers_in;
+use crate::environment::timeout;
 use crate::runtime::backends;
 use crate::store::Store;
 
@@ -27,23 +29,27 @@ pub(crate) const NAMES: [&str; 4] =
 pub(crate) fn create(name: &str, options: &[(&str, &str)]) -> Option<Result<Store>> {
     NAMES.contains(&name).then(|| {
         // Reports wrong options before anything waits.
-        complete(name, options, Vec::new())?;
-        if let Some(servers) = listed(options)? {
+        complete(name, options, NetStoreOptions::of_servers([""; 0]))?;
+        if let Some(servers) = servers_in(options)? {
             return connect(&complete(name, options, servers)?);
         }
         match LaunchedJob::of_environment()? {
             Some(job) => job.connect(name, options),
             None => Err(Error::invalid(format!(
                 "store type `{name}`: expected the servers as HOST:PORT, separated by commas, in \
-                 the option `servers` or in the environment variable {SERVERS}"
+                 the option `servers` or in the environment variable {SERVERS}, or a coordinator"
             ))),
         }
     })
 }
 
-/// Returns the options of a store with these servers.
-fn complete(name: &str, options: &[(&str, &str)], servers: Vec<String>) -> Result<NetStoreOptions> {
-    let store = NetStoreOptions::of_servers(servers).kind(name);
+/// Returns the options of a store on these servers.
+fn complete(
+    name: &str,
+    options: &[(&str, &str)],
+    servers: NetStoreOptions,
+) -> Result<NetStoreOptions> {
+    let store = servers.kind(name);
     options::set_all(timeout()?.into_iter().fold(store, NetStoreOptions::timeout), options)
 }
 
@@ -64,29 +70,12 @@ impl LaunchedJob {
             )));
         }
         let limit = options::timeout(options)?.or(timeout()?).unwrap_or(launch::TIMEOUT);
-        let joined =
-            self.join(limit, options, |servers| connect(&complete(&lower, options, servers)?));
+        let joined = self.join(limit, options, |servers| {
+            connect(&complete(&lower, options, NetStoreOptions::of_servers(servers))?)
+        });
         // Each worker of a job initialises the keys, as in MXNet.
         joined.map(Store::keeping_existing)
     }
-}
-
-/// Returns the servers in the options or in the environment.
-fn listed(options: &[(&str, &str)]) -> Result<Option<Vec<String>>> {
-    let (list, place) = match options::find(options, "servers") {
-        Some(list) => (list.to_owned(), "option `servers`"),
-        None => match variable(SERVERS) {
-            Some(list) => (list, SERVERS),
-            None => return Ok(None),
-        },
-    };
-    let servers: Vec<String> = options::addresses(&list).map(str::to_owned).collect();
-    if servers.is_empty() {
-        return Err(Error::invalid(format!(
-            "{place}: expected HOST:PORT, separated by commas, found `{list}`"
-        )));
-    }
-    Ok(Some(servers))
 }
 
 /// Joins the group of one or several servers, and returns a store on them. The command
@@ -126,6 +115,10 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 /// | `metrics` | none | the address for `/metrics` and `/healthz` over HTTP |
 /// | `status_page` | `false` | adds a page with members, keys and throughput |
 /// | `followers` | none | for the first of several servers: the others, for rounds over all |
+/// | `coordinator` | none | `etcd://HOST:PORT,../GROUP`, where the state of the group is |
+/// | `coordinator_certificates` | none | a folder with the certificates for the coordinator |
+/// | `server_index`, `num_servers` | 0, 1 | the place of this server in the group |
+/// | `advertise` | the address | where members connect, which they get from the coordinator |
 /// | `certificates` | `KVSTORE_CERTIFICATES` | a folder for [`Certificates`](crate::Certificates) |
 /// | `insecure` | `KVSTORE_INSECURE` | permits other machines to connect without |
 ///

@@ -12,11 +12,14 @@ use kvstore_net::{Certificates, JournalMode, LatePush, NetStoreOptions, ServerOp
 use strsim::levenshtein;
 use toml::Table;
 
+use super::coordinator::coordinate;
 use crate::environment::{self, variable};
 
 /// The options of a store on servers.
-const OF_STORE: [&str; 13] = [
+const OF_STORE: [&str; 15] = [
     "servers",
+    "coordinator",
+    "coordinator_certificates",
     "name",
     "timeout",
     "staleness",
@@ -33,7 +36,7 @@ const OF_STORE: [&str; 13] = [
 
 /// The names of the options of [`serve`](crate::serve). The commands that start servers have a
 /// setting of the same name for each.
-pub const SERVER_OPTIONS: [&str; 18] = [
+pub const SERVER_OPTIONS: [&str; 23] = [
     "config",
     "address",
     "store",
@@ -52,6 +55,11 @@ pub const SERVER_OPTIONS: [&str; 18] = [
     "metrics",
     "status_page",
     "followers",
+    "coordinator",
+    "coordinator_certificates",
+    "server_index",
+    "num_servers",
+    "advertise",
 ];
 
 /// The environment variables with the folder of the certificates, and with whether connections may
@@ -165,7 +173,11 @@ pub(super) fn set_all(
             "name" => store.name(*value),
             "timeout" => store.timeout(seconds(name, value)?),
             "staleness" => store.staleness(parse(name, value, "a whole number of at least 0")?),
-            "servers" | "certificates" | "insecure" => store,
+            "servers"
+            | "coordinator"
+            | "coordinator_certificates"
+            | "certificates"
+            | "insecure" => store,
             "reader" => {
                 is_reader = truth(name, value)?;
                 store
@@ -222,8 +234,18 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
             "status_page" if truth(name, value)? => server.status_page(),
             "journal_required" if truth(name, value)? => server.journal_required(),
             // Set before or after the others, or switched off.
-            "config" | "address" | "certificates" | "insecure" | "status_page" | "journal_mode"
-            | "journal_required" => server,
+            "config"
+            | "address"
+            | "certificates"
+            | "insecure"
+            | "status_page"
+            | "journal_mode"
+            | "journal_required"
+            | "coordinator"
+            | "coordinator_certificates"
+            | "server_index"
+            | "num_servers" => server,
+            "advertise" => server.advertise(*value),
             "store" => server.store(*value),
             "checkpoints" => server.checkpoints(*value),
             "recovery" => server.recovery(*value),
@@ -246,6 +268,7 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
             _ => return Err(unknown(name, &SERVER_OPTIONS)),
         };
     }
+    let server = coordinate(server, options)?;
     Ok(match Protection::of(options)? {
         Protection::Local => server,
         Protection::Certificates(certificates) => server.certificates(certificates),
@@ -294,7 +317,7 @@ fn seconds(name: &str, value: &str) -> Result<Duration> {
     environment::seconds(value).ok_or_else(|| wrong(name, value, "a number of seconds above 0"))
 }
 
-fn parse<T: FromStr>(name: &str, value: &str, expected: &str) -> Result<T> {
+pub(super) fn parse<T: FromStr>(name: &str, value: &str, expected: &str) -> Result<T> {
     value.parse().map_err(|_| wrong(name, value, expected))
 }
 

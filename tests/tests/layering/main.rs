@@ -58,6 +58,8 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "journal",
             "runtime",
             "certificates",
+            "etcd",
+            "coordinator",
             "server",
             "replay",
             "client",

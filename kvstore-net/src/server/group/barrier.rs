@@ -14,6 +14,10 @@ use crate::faults::Fault;
 pub(super) struct Barrier {
     /// The number of barriers that the group has passed.
     pub(super) round: u64,
+    /// The same, with those that are not kept yet, so that no member has passed them.
+    pub(super) reached: u64,
+    /// Whether a member may pass a barrier only when it is kept.
+    pub(super) is_kept: bool,
     /// Who has arrived at the next one, with the incarnation.
     pub(super) arrived: BTreeMap<String, u64>,
     /// The round in which the current incarnation of each name joined.
@@ -38,7 +42,7 @@ impl Group {
         deadline: Instant,
     ) -> Result<()> {
         self.change(|state| {
-            if state.barrier.round < round && state.check(caller).is_ok() {
+            if state.barrier.reached < round && state.check(caller).is_ok() {
                 state.barrier.arrived.insert(caller.name.clone(), caller.incarnation);
                 state.pass_barrier();
             }
@@ -72,6 +76,9 @@ impl Group {
             if state.barrier.arrived.get(&caller.name) == Some(&caller.incarnation) {
                 state.barrier.arrived.remove(&caller.name);
             }
+            if state.barrier.reached >= round {
+                return Err(Error::Timeout("barrier: waiting for the coordinator".to_owned()));
+            }
             Err(Error::Timeout(format!("barrier: waiting for {}", state.missing().join(", "))))
         })
     }
@@ -93,7 +100,20 @@ impl State {
     pub(super) fn pass_barrier(&mut self) {
         if !self.barrier.arrived.is_empty() && self.missing().is_empty() {
             self.barrier.arrived.clear();
-            self.barrier.round += 1;
+            self.barrier.reached += 1;
+            if !self.barrier.is_kept {
+                self.barrier.round = self.barrier.reached;
+            }
+        }
+    }
+
+    /// Records that the group has passed at least this number of barriers in an earlier run of the
+    /// server. What is kept for a successor is exact.
+    pub(super) fn raise_barriers(&mut self, passed: u64) {
+        let barrier = &mut self.barrier;
+        if !barrier.is_kept {
+            barrier.round = barrier.round.max(passed);
+            barrier.reached = barrier.reached.max(barrier.round);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod barrier;
 mod following;
 mod identities;
+mod kept;
 mod late;
 mod leading;
 mod peers;
@@ -30,6 +31,7 @@ use self::rounds::Rounds;
 pub(crate) use self::rounds::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 pub(crate) use self::saved::SavedGroup;
 use super::access::Identity;
+use crate::coordinator::LeaderState;
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
@@ -50,11 +52,15 @@ pub(crate) struct Group {
     changed: Notify,
     /// Wakes the streams of members after a change of the live members.
     members_changed: Notify,
+    /// Keeps the state of the first server for its successor, if the group has a coordinator.
+    leader: Option<LeaderState>,
 }
 
 #[derive(Debug)]
 struct State {
     members: Members,
+    /// The members of an earlier run that have not joined again.
+    restored: HashSet<String>,
     identities: Identities,
     /// The calls of each member's current incarnation.
     calls: HashMap<String, Calls<Outcome>>,
@@ -131,6 +137,7 @@ impl Group {
     pub(crate) fn new(lease: Duration, floor: u64) -> Self {
         let state = State {
             members: Members::new(lease, floor),
+            restored: HashSet::new(),
             identities: Identities::default(),
             calls: HashMap::new(),
             running: HashMap::new(),
@@ -148,6 +155,7 @@ impl Group {
             state: Mutex::new(state),
             changed: Notify::new(),
             members_changed: Notify::new(),
+            leader: None,
         }
     }
 
@@ -217,9 +225,10 @@ impl Group {
         let now = self.now();
         let joined = self.change(|state| {
             if state.members.is_of_earlier_run(earlier.incarnation) {
-                state.barrier.round = state.barrier.round.max(earlier.barriers);
+                state.raise_barriers(earlier.barriers);
             }
-            if state.members.get(name).is_some_and(|member| member.process() == process) {
+            let is_same = |member: &Member| member.process() == process;
+            if !state.restored.contains(name) && state.members.get(name).is_some_and(is_same) {
                 state.identities.check(name, identity)?;
             }
             let process = (process, earlier.incarnation);
@@ -227,18 +236,22 @@ impl Group {
             let joined = joined.map_err(|refusal| refused(name, refusal))?;
             #[cfg(test)]
             let kept = state.calls.get(name).cloned().filter(|_| Fault::KeepCalls.is_planted());
-            if joined.is_new {
+            if state.restored.remove(name) || joined.is_new {
                 state.identities.set(name, identity);
                 state.calls.insert(name.to_owned(), Calls::new(MOST_CALLS));
                 #[cfg(test)]
                 state.calls.extend(kept.map(|kept| (name.to_owned(), kept)));
                 state.barrier.arrived.remove(name);
-                state.barrier.first_rounds.insert(name.to_owned(), state.barrier.round);
+                state.barrier.first_rounds.insert(name.to_owned(), state.barrier.reached);
             }
             state.raise_clocks(name, joined.is_new);
             let first_round = state.barrier.first_rounds.get(name).copied();
             Ok::<_, Status>((joined, first_round.unwrap_or_default()))
         })?;
+        if let Err(status) = self.keep_member(name).await {
+            self.lose(name, joined.0.connection);
+            return Err(status);
+        }
         // The member is live from now on, so no other process takes the name meanwhile. A process
         // that has lost its connection while it waits here waits again when it is back.
         let incarnation = joined.0.incarnation;
@@ -290,6 +303,7 @@ impl Group {
         self.change(|state| {
             if state.members.leave(name, incarnation) {
                 state.forget(name);
+                self.forget_kept(name);
             }
         });
     }
@@ -300,6 +314,7 @@ impl Group {
         let next = self.change(|state| {
             for name in state.members.end_leases(now) {
                 state.forget(&name);
+                self.forget_kept(&name);
             }
             state.members.next_end()
         });
@@ -539,6 +554,7 @@ impl State {
     }
 
     fn forget(&mut self, name: &str) {
+        self.restored.remove(name);
         self.identities.remove(name);
         self.calls.remove(name);
         self.clocks.remove_member(&name.to_owned());

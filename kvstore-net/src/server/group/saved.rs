@@ -10,7 +10,7 @@ use super::{Group, MOST_CALLS, State};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
-use crate::rules::{Calls, Role, SavedCalls, SavedMember, Versions};
+use crate::rules::{Calls, Member, Role, SavedCalls, SavedMember, Versions};
 use crate::server::access::Identity;
 
 /// The members, the calls that have taken effect, and the versions of the keys.
@@ -109,7 +109,7 @@ impl Group {
     /// # Errors
     /// - [`Error::InvalidArgument`] if a key is not valid.
     pub(crate) fn restore(&self, saved: SavedGroup) -> Result<()> {
-        let now = self.now();
+        let (now, keeps_names) = (self.now(), self.leader.is_some());
         self.change(|state| {
             let names: Vec<String> = saved.members.iter().map(|one| one.name.clone()).collect();
             let mut versions = Vec::new();
@@ -128,10 +128,17 @@ impl Group {
                 }
             }
             state.versions = Versions::restored(saved.version_floor, versions);
-            state.barrier.round = saved.barriers;
+            state.raise_barriers(saved.barriers);
             state.rounds.counts.committed = saved.rounds;
             let mut members = Vec::new();
             for member in saved.members {
+                let known = state.members.get(&member.name).map(Member::process);
+                // If the group has a coordinator, it knows who has left, and who has a name.
+                let is_outdated = known.map_or(keeps_names, |process| process != member.process);
+                if is_outdated {
+                    continue;
+                }
+                state.restored.remove(&member.name);
                 let outcomes = member.outcomes.into_iter();
                 let calls = SavedCalls {
                     answered_below: member.answered_below,

@@ -31,9 +31,6 @@ use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
 use crate::wire::{keys_of, parse_keys};
 
-/// The most layouts that a call may reserve, so that the numbers do not overflow.
-const MOST_LAYOUTS: u64 = 1 << 32;
-
 /// The most bytes of a push that is short.
 const SHORT: usize = 1 << 20;
 
@@ -113,11 +110,7 @@ impl Holder {
             self.contents.check_room(&init.values)?;
         }
         if let Verb::Reserve(reserve) = verb {
-            if reserve.count > MOST_LAYOUTS {
-                let count = reserve.count;
-                let text = format!("{count} keys: expected at most {MOST_LAYOUTS} in a call");
-                return Err(Error::InvalidArgument(text));
-            }
+            verbs::check_layouts(reserve.count)?;
             let first_layout = self.next_layout.fetch_add(reserve.count, Ordering::Relaxed);
             return Ok(Answer::of(proto::Reply { first_layout, ..Default::default() }));
         }

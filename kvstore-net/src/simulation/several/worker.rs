@@ -110,6 +110,7 @@ fn join(simulation: Arc<Simulation>, slot: usize, driver: Driver, process: u64) 
     loop {
         let targets = addresses.iter().zip(0..).map(|(server, index)| Target {
             server: server.clone(),
+            route: None,
             place: (index, u32::try_from(addresses.len()).unwrap()),
             name: format!("worker-{slot}"),
             process,

@@ -1,0 +1,19 @@
+//! The generated messages and clients of etcd.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::enum_variant_names,
+    clippy::pedantic,
+    unreachable_pub,
+    reason = "generated code of a protocol of which a part is used"
+)]
+
+pub mod mvccpb {
+    include!("proto/mvccpb.rs");
+}
+
+pub mod etcdserverpb {
+    include!("proto/etcdserverpb.rs");
+    include!("proto/clients.rs");
+}
