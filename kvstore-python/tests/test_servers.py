@@ -93,6 +93,10 @@ def test_the_threads_of_the_network_start_with_the_first_store_of_servers():
         ({"weight": 1}, ValueError, "quorum: expected the least number of members of a round"),
         ({"certificates": 1}, TypeError, "certificates: expected a path, found 1"),
         ({"insecure": "1"}, TypeError, "insecure: expected True or False, found '1'"),
+        ({"coordinator": 1}, TypeError, "coordinator: expected a string, found 1"),
+        ({"coordinator": "etcd://a:1"}, ValueError, "option `coordinator`: expected one of them"),
+        ({"servers": None, "coordinator": "a:1"}, ValueError, "coordinator: expected etcd://HOST"),
+        ({"coordinator_certificates": 1}, TypeError, "expected a path, found 1"),
         ({"x": 1}, TypeError, "unknown option `x`. The options are servers, member, "),
     ],
 )

@@ -51,6 +51,11 @@ _SETTINGS: dict[str, tuple[str | None, str]] = {
         "HOST:PORT,..",
         "for the first of several servers: the others, for rounds over all (none)",
     ),
+    "coordinator": ("URL", "where the state of the group is: etcd://HOST:PORT,../GROUP (here)"),
+    "coordinator_certificates": ("FOLDER", "the certificates for the coordinator"),
+    "server_index": ("NUMBER", "the index of this server in the group, from 0 (0)"),
+    "num_servers": ("NUMBER", "how many servers the group has (1)"),
+    "advertise": ("HOST:PORT", "where members connect (the address)"),
 }
 
 #: Of these, one at most may be set.
@@ -102,9 +107,11 @@ def _serve(arguments: argparse.Namespace) -> None:
         _report(f"listening on {server.address}")
         if server.metrics_address is not None:
             _report(f"metrics on {server.metrics_address}")
+        server._put_at_loss(ends)
         wait_for(ends)
         _report("ending: completing the calls that run")
         server.close()
+        server._check_loss()
 
 
 def _given(arguments: argparse.Namespace) -> NamedStrings:

@@ -33,6 +33,8 @@ class StoreOptions(TypedDict, total=False):
     grace: float | None
     late: Literal["reject", "next"] | None
     weight: float | None
+    coordinator: str | None
+    coordinator_certificates: str | os.PathLike[str] | None
 
 
 class ServerOptions(TypedDict, total=False):
@@ -57,6 +59,11 @@ class ServerOptions(TypedDict, total=False):
     metrics: str | None
     status_page: bool | None
     followers: str | Sequence[str] | None
+    coordinator: str | None
+    coordinator_certificates: str | os.PathLike[str] | None
+    server_index: int | None
+    num_servers: int | None
+    advertise: str | None
 
 
 def of_store(options: Mapping[str, Any]) -> NamedStrings:
@@ -153,6 +160,8 @@ _OF_STORE: dict[str, _Converter] = {
     "grace": _seconds,
     "late": text,
     "weight": _weight,
+    "coordinator": text,
+    "coordinator_certificates": _path,
 }
 
 #: The options of servers.
@@ -175,6 +184,11 @@ _OF_SERVER: dict[str, _Converter] = {
     "metrics": text,
     "status_page": _flag,
     "followers": _addresses,
+    "coordinator": text,
+    "coordinator_certificates": _path,
+    "server_index": _whole,
+    "num_servers": _whole,
+    "advertise": text,
 }
 
 

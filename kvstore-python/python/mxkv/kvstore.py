@@ -614,6 +614,8 @@ def create(name: str = "local", **options: Unpack[StoreOptions]) -> Any:
       next round.
     - ``weight``: the weight of this worker. A round then computes the weighted mean of its pushes
       instead of their sum. :meth:`KVStore.set_weight` changes it.
+    - ``coordinator``: ``'etcd://HOST:PORT,../GROUP'``, which lists the servers, by default
+      ``KVSTORE_COORDINATOR``. ``coordinator_certificates``: a folder with the certificates for it.
 
     >>> create('device').type
     'device'

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from . import _native, _options
 from ._rows import Key
-from .errors import UnsupportedError
+from .errors import BackendError, UnsupportedError
 from .kvstore import KVStore, Member
 from .nd import NDArray
 
@@ -97,6 +97,11 @@ class KVStoreServer:
       the workers' list, as a list or separated by commas. Stores of type ``dist_quorum`` need them,
       because all servers commit the same rounds. With certificates, the role of this server must be
       ``server`` or ``admin``.
+    - ``coordinator``: ``'etcd://HOST:PORT,../GROUP'``, where the state of the group is, by default
+      in this process. The server is number ``server_index`` (from 0, the default) of
+      ``num_servers`` (1 by default). It waits until the lease of an earlier server with this index
+      ends. ``coordinator_certificates`` is a folder with the certificates for etcd.
+      ``advertise='HOST:PORT'`` is where members connect, by default the address.
 
     ``updater`` runs for the pushes of all workers, as in :meth:`KVStore.set_updater
     <mxkv.kvstore.KVStore.set_updater>`. Its keys are strings, unless the program uses integers as
@@ -156,6 +161,8 @@ class KVStoreServer:
             if function is not None:
                 _options.check_function(name, function)
         self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._loss: str | None = None
+        self._watch: threading.Thread | None = None
         self._native = _native.Server(options)
         _open_servers.add(self)
         self.address = self._native.address
@@ -178,12 +185,34 @@ class KVStoreServer:
     def run(self) -> None:
         """Waits for SIGTERM, SIGINT or :meth:`close` in another thread, and closes the server.
 
-        Raises ``UnsupportedError`` outside the main thread. A second signal ends the process at
-        once.
+        Raises ``UnsupportedError`` outside the main thread, and ``BackendError`` if another
+        server has taken its place at the coordinator. A second signal ends the process at once.
         """
         with signals_to(self._ends):
+            self._put_at_loss(self._ends)
             wait_for(self._ends)
             self.close()
+        self._check_loss()
+
+    def _put_at_loss(self, ends: queue.SimpleQueue[None]) -> None:
+        """Puts an item into the queue when another server has taken the place of this one."""
+
+        def watch() -> None:
+            self._loss = self._native.wait_for_loss()
+            if self._loss is not None:
+                ends.put(None)
+
+        self._watch = threading.Thread(target=watch, name="kvstore-loss", daemon=True)
+        self._watch.start()
+
+    def _check_loss(self) -> None:
+        """Raises ``BackendError`` if another server has taken the place of this one. It is
+        closed.
+        """
+        if self._watch is not None:
+            self._watch.join()
+        if self._loss is not None:
+            raise BackendError(f"coordinator: {self._loss}")
 
     def close(self) -> None:
         """Rejects new calls that change the store, completes running calls for at most a minute,

@@ -104,6 +104,13 @@ impl PyServer {
         self.running.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
+    /// Waits until the server is closed, or another server has taken its place at the coordinator,
+    /// and returns that reason.
+    fn wait_for_loss(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let server = self.running(py)?.server;
+        detached(py, move || Ok(server.wait_for_loss()))
+    }
+
     /// Returns the live members.
     fn members<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let server = self.running(py)?.server;

@@ -25,8 +25,9 @@ public final class NetStoreOptions {
     }
 
     /**
-     * Returns options for the servers in the environment variable {@code KVSTORE_SERVERS}, or those
-     * of the job that one of MXNet's launchers has started.
+     * Returns options for the servers in the environment variable {@code KVSTORE_SERVERS}, those of
+     * the group in {@code KVSTORE_COORDINATOR}, or those of the job that one of MXNet's launchers
+     * has started.
      *
      * @return options with the defaults
      */
@@ -46,6 +47,29 @@ public final class NetStoreOptions {
             requireNonNull(address, "addresses");
         }
         return ofEnvironment().with("servers", String.join(",", addresses));
+    }
+
+    /**
+     * Returns options for the servers of a group whose state is in etcd. A store waits until all of
+     * them are there, and follows a server that is started again elsewhere.
+     *
+     * @param coordinator the addresses of etcd and the name of the group,
+     *     {@code etcd://HOST:PORT,HOST:PORT/GROUP}; the default group is {@code kvstore}
+     * @return options with the defaults
+     */
+    public static NetStoreOptions ofCoordinator(String coordinator) {
+        return ofEnvironment().with("coordinator", coordinator);
+    }
+
+    /**
+     * Sets the certificate for the coordinator and encrypts the connections to it.
+     *
+     * @param folder a folder with {@code ca.pem}, {@code cert.pem} and {@code key.pem}; by default
+     *     that in the environment variable {@code KVSTORE_COORDINATOR_CERTIFICATES}
+     * @return new options
+     */
+    public NetStoreOptions coordinatorCertificates(Path folder) {
+        return with("coordinator_certificates", requireNonNull(folder, "folder").toString());
     }
 
     /**

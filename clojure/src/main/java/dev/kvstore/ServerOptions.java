@@ -239,6 +239,58 @@ public final class ServerOptions {
         return with("followers", String.join(",", servers));
     }
 
+    /**
+     * Keeps the state of the group in etcd. By default, the first server of a group keeps it.
+     *
+     * @param coordinator the addresses of etcd and the name of the group,
+     *     {@code etcd://HOST:PORT,HOST:PORT/GROUP}; the default group is {@code kvstore}
+     * @return new options
+     */
+    public ServerOptions coordinator(String coordinator) {
+        return with("coordinator", coordinator);
+    }
+
+    /**
+     * Sets the index of this server in the group of the {@link #coordinator}. The server waits
+     * until the lease of an earlier server with this index ends.
+     *
+     * @param index the index, from 0, which is the default
+     * @return new options
+     */
+    public ServerOptions serverIndex(int index) {
+        return with("server_index", Integer.toString(index));
+    }
+
+    /**
+     * Sets how many servers the group of the {@link #coordinator} has.
+     *
+     * @param number the number, by default 1
+     * @return new options
+     */
+    public ServerOptions numServers(int number) {
+        return with("num_servers", Integer.toString(number));
+    }
+
+    /**
+     * Sets the certificate for the coordinator and encrypts the connections to it.
+     *
+     * @param folder a folder with {@code ca.pem}, {@code cert.pem} and {@code key.pem}
+     * @return new options
+     */
+    public ServerOptions coordinatorCertificates(Path folder) {
+        return with("coordinator_certificates", requireNonNull(folder, "folder").toString());
+    }
+
+    /**
+     * Sets where members connect, which they get from the coordinator.
+     *
+     * @param address the address, {@code HOST:PORT}; by default that where the server listens
+     * @return new options
+     */
+    public ServerOptions advertise(String address) {
+        return with("advertise", address);
+    }
+
     private ServerOptions with(String name, String value) {
         return new ServerOptions(options.with(name, value));
     }

@@ -27,12 +27,17 @@
                 (str "an integer of at least " least))
   (long x))
 
+(defn- int32
+  "Returns the Java int `x`, which is at least `least`."
+  [x least what]
+  (at-least x least what)
+  (errors/check errors/int32? x what "an integer of 32 bits")
+  (int x))
+
 (defn- positive-int
   "Returns the Java int `x`."
   [x what]
-  (at-least x 1 what)
-  (errors/check errors/int32? x what "an integer of 32 bits")
-  (int x))
+  (int32 x 1 what))
 
 (defn- flag
   [x what]
@@ -45,6 +50,11 @@
     (errors/check #(and (sequential? %) (seq %) (every? string? %)) listed what
                   "a list of addresses, each \"HOST:PORT\"")
     (into-array String listed)))
+
+(defn- url
+  ^String [x]
+  (errors/check string? x "coordinator" "a string, \"etcd://HOST:PORT/GROUP\"")
+  x)
 
 (defn weight
   "Returns the number `x`, the weight of a worker, as a double. Throws \"Invalid weight\" unless it
@@ -65,7 +75,8 @@
   "Returns `options` with the option `k` set to `v`, for stores."
   ^NetStoreOptions [^NetStoreOptions options k v]
   (case k
-    :servers options
+    (:servers :coordinator) options
+    :coordinator-certificates (.coordinatorCertificates options (paths/->path v))
     :name (do (errors/check string? v "name" "a string")
               (.name options v))
     :timeout (.timeout options (seconds v "timeout"))
@@ -84,18 +95,23 @@
   "Returns the options of a store on servers in the map `opts`, or the defaults for nil."
   ^NetStoreOptions [opts]
   (options/check opts [:servers :name :timeout :staleness :reader :connections :divide-above
-                       :certificates :insecure :quorum :grace :late :weight])
-  (reduce-kv set-option
-             (if-some [servers (:servers opts)]
-               (NetStoreOptions/ofServers (addresses servers "servers"))
-               (NetStoreOptions/ofEnvironment))
-             (or opts {})))
+                       :certificates :insecure :quorum :grace :late :weight :coordinator
+                       :coordinator-certificates])
+  (let [{:keys [servers coordinator]} opts]
+    (when (some? coordinator)
+      (errors/check nil? servers "servers" "no addresses beside a coordinator"))
+    (reduce-kv set-option
+               (cond
+                 (some? servers) (NetStoreOptions/ofServers (addresses servers "servers"))
+                 (some? coordinator) (NetStoreOptions/ofCoordinator (url coordinator))
+                 :else (NetStoreOptions/ofEnvironment))
+               (or opts {}))))
 
 (def server-names
   "The names of the options of servers, except the address."
   [:config :store :checkpoints :recovery :save-every :journal :journal-mode :journal-required
    :lease :certificates :insecure :peer-connections :peer-bytes :keys :metrics :status-page
-   :followers])
+   :followers :coordinator :coordinator-certificates :server-index :num-servers :advertise])
 
 (defn- set-server-option
   "Returns `options` with the option `k` set to `v`, for servers."
@@ -121,7 +137,13 @@
     :metrics (do (errors/check string? v "metrics" "a string, \"HOST:PORT\"")
                  (.metrics options v))
     :status-page (.statusPage options (flag v "status-page"))
-    :followers (.followers options (addresses v "followers"))))
+    :followers (.followers options (addresses v "followers"))
+    :coordinator (.coordinator options (url v))
+    :server-index (.serverIndex options (int32 v 0 "server-index"))
+    :num-servers (.numServers options (positive-int v "num-servers"))
+    :coordinator-certificates (.coordinatorCertificates options (paths/->path v))
+    :advertise (do (errors/check string? v "advertise" "a string, \"HOST:PORT\"")
+                   (.advertise options v))))
 
 (defn server
   "Returns the options of a server in the map `opts`, or the defaults for nil. An option that is nil

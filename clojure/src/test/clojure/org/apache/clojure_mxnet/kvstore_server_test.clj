@@ -250,6 +250,9 @@
                           {:weight ##NaN} "Invalid weight"
                           {:weight ##Inf} "Invalid weight"
                           {:weight "1"} "Invalid weight"
+                          {:coordinator 1} "Invalid coordinator"
+                          {:coordinator "etcd://a:1" :servers "b:1"} "Invalid servers"
+                          {:coordinator-certificates 1} "Invalid filename"
                           {:stalenes 1} "Unknown option `:stalenes`"}]
       (is (.startsWith (str (ex-message (try (kvstore/create "dist_async" opts)
                                              (catch clojure.lang.ExceptionInfo e e))))
@@ -270,12 +273,21 @@
                           {:save-every 0} "Invalid save-every"
                           {:journal-mode 1} "Invalid journal-mode"
                           {:journal-required 1} "Invalid journal-required"
+                          {:coordinator 1} "Invalid coordinator"
+                          {:coordinator-certificates 1} "Invalid filename"
+                          {:server-index -1} "Invalid server-index"
+                          {:num-servers 0} "Invalid num-servers"
+                          {:advertise 1} "Invalid advertise"
                           {:updater :w} "Invalid updater"}]
       (is (= start (:start (failure (server opts))))))
     (is (re-find #"Unknown option `:key`" (:message (failure (server {:key 1})))))
     (is (nil? (kvstore-server/stop (server {:store nil :keys nil :insecure nil}))))
     (is (= :invalid-argument (code (server {:store "remote"}))))
     (is (= :invalid-argument (code (server {:journal-required true}))))
+    (is (= :invalid-argument (code (server {:server-index 0}))))
+    (is (= :invalid-argument (code (server {:coordinator "127.0.0.1:2379"}))))
+    (is (= :invalid-argument
+           (code (server {:coordinator "etcd://127.0.0.1:1" :server-index 2 :num-servers 2}))))
     (with-open [server (server)]
       (is (= :backend (code (kvstore-server/start
                               {:address (kvstore-server/address server)})))))))

@@ -43,6 +43,12 @@
                    the default, or :next if it belongs to the next round
     :weight        the weight of this worker, if rounds compute the weighted mean of the pushes
                    instead of their sum; `set-weight` changes it
+    :coordinator   \"etcd://HOST:PORT,../GROUP\", where the servers of the group are listed, instead
+                   of :servers; a server that is started again elsewhere is found there;
+                   KVSTORE_COORDINATOR by default
+    :coordinator-certificates
+                   a folder with the certificates for the coordinator;
+                   KVSTORE_COORDINATOR_CERTIFICATES by default
 
   If :certificates or :insecure is in the map, neither is read from the environment.
 
