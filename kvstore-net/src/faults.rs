@@ -130,6 +130,14 @@ impl Fault {
     /// The faults of recovery, with their seeds among its schedules.
     pub(crate) const OF_RECOVERY: [(Self, u64, &str); 2] =
         [(Self::PointInCall, 944, "twice"), (Self::ForgetSavedCalls, 66, "twice")];
+    /// The faults of rounds over several servers, with their seeds.
+    pub(crate) const OF_QUORUM: [(Self, u64, &str); 5] = [
+        (Self::CommitEarly, 1, "cannot push at the end"),
+        (Self::ApplyEarly, 0, "failed, but is in"),
+        (Self::KeepOldList, 40, "but elsewhere"),
+        (Self::FoldReversed, 2, "was not folded"),
+        (Self::AcceptLate, 18, "is late"),
+    ];
 
     /// Returns the fault that is planted in this thread.
     pub(crate) fn planted() -> Option<Self> {

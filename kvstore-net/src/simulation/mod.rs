@@ -33,7 +33,8 @@
 //! - When everything runs and is connected again, calls succeed and all workers finish.
 //!
 //! The last test plants each [`Fault`](crate::faults::Fault) and shows that these checks find it.
-//! [`several`] simulates several servers, [`recovery`] servers that continue after crashes.
+//! [`several`] simulates several servers, [`quorum`] their rounds, and [`recovery`] a server that
+//! continues after crashes.
 //!
 //! The simulation does not cover the end of the connections when a server shuts down in order,
 //! because tokio ends them in a random order.
@@ -48,6 +49,8 @@ mod checked;
 mod history;
 mod network;
 mod observations;
+mod process;
+mod quorum;
 mod recovery;
 mod report;
 mod rounds;

@@ -20,7 +20,7 @@ use kvstore_core::{Device, Error, Key, KvStore, LocalStore, Tensor, Value};
 use super::checked::Checked;
 use super::history::{NUM_ELEMENTS, mark};
 use super::schedule::{LEASE, NUM_WORKERS, QUIET, Random};
-use super::server::serve_store;
+use super::server::serve_from_point;
 use super::{Event, align_tasks, alone, backends, happen_to, host, hosts, key, network, run};
 use crate::certificates::Security;
 use crate::client::connection::{Answer, Call, Connection};
@@ -283,7 +283,7 @@ async fn serve(simulation: Arc<Simulation>) -> turmoil::Result {
     let group = Arc::new(Group::new(LEASE, number));
     let recovery = Some((points, simulation.schedule.every));
     let begin = move || shared.recorded().begin_run(&stored(&held));
-    serve_store(store, group, number, (recovery, begin), incoming).await;
+    serve_from_point(store, group, (number, Vec::new()), (recovery, begin), incoming).await;
     Ok(())
 }
 

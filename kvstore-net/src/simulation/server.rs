@@ -8,6 +8,7 @@ use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use turmoil::net::TcpStream;
 
 use super::history::NUM_ELEMENTS;
@@ -18,6 +19,7 @@ use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
 use crate::server::holder::Holder;
+use crate::server::peers::lead::lead;
 use crate::server::recovery::{PointStore, Recovery};
 use crate::server::service::{Methods, Service};
 use crate::server::serving::{Accepted, serve};
@@ -67,16 +69,27 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
         shared.drain.notified().await;
         draining.drain(Instant::now() + DRAIN).await;
     });
-    serve_store(store, group, number, (None, || {}), incoming).await;
+    serve_store(store, group, (number, Vec::new()), incoming).await;
     Ok(())
 }
 
 /// Serves a store until the host crashes. The incarnations and layouts of the server are above
-/// `number`. With a place for recovery points, continues from the last one, and then calls `begin`.
+/// `number`. It leads the rounds of the servers at the other ends of the channels.
 pub(super) async fn serve_store(
     store: Arc<LocalStore>,
     group: Arc<Group>,
-    number: u64,
+    (number, followers): (u64, Vec<Channel>),
+    incoming: ReceiverStream<io::Result<Accepted<TcpStream>>>,
+) {
+    serve_from_point(store, group, (number, followers), (None, || {}), incoming).await;
+}
+
+/// Serves a store that continues from the last recovery point, if it has a place for them, and then
+/// calls `begin`. Otherwise, it is as [`serve_store`].
+pub(super) async fn serve_from_point(
+    store: Arc<LocalStore>,
+    group: Arc<Group>,
+    (number, followers): (u64, Vec<Channel>),
     (recovery, begin): (Option<(PointStore, Duration)>, impl FnOnce()),
     incoming: ReceiverStream<io::Result<Accepted<TcpStream>>>,
 ) {
@@ -97,6 +110,11 @@ pub(super) async fn serve_store(
             Some(recovery)
         }
     };
-    let methods = Methods::new(service.with_recovery(recovery)).unwrap();
+    let service = service.with_recovery(recovery);
+    let num_servers = u32::try_from(followers.len() + 1).unwrap();
+    for (follower, channel) in (1..).zip(followers) {
+        tokio::spawn(lead(service.clone(), (follower, num_servers), channel));
+    }
+    let methods = Methods::new(service).unwrap();
     serve(None, methods, incoming, ending).await;
 }

@@ -2,7 +2,7 @@
 //! rows of large values among them.
 //!
 //! A store blocks its thread, and the simulation must not. So each worker has a thread of its own,
-//! which runs only while the process of its worker waits for it: see [`worker`].
+//! which runs only while the process of its worker waits for it: see [`process`](super::process).
 //!
 //! ```text
 //! cargo test -p kvstore-net --lib several                          # 500 schedules

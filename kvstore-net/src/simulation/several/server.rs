@@ -33,6 +33,7 @@ pub(super) async fn run(simulation: Arc<Simulation>, server: usize) -> turmoil::
     };
     store.set_updater(Some(Arc::new(add)))?;
     let number = run * 1_000_000;
-    serve_store(store, Arc::new(Group::new(LEASE, number)), number, (None, || {}), incoming).await;
+    let group = Arc::new(Group::new(LEASE, number));
+    serve_store(store, group, (number, Vec::new()), incoming).await;
     Ok(())
 }

@@ -1,13 +1,7 @@
 //! The processes of the workers: random calls of [`NetStore`].
-//!
-//! The calls block a thread. Whatever the store waits for is a task, which the process of the
-//! simulation runs in simulated time. Meanwhile the thread waits for the task, and otherwise the
-//! process waits for the thread. So only one of them runs at any time, and a seed determines what
-//! they do.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kvstore_core::{Device, Error, Key, KvStore, OnExisting, Result, Tensor, Value};
@@ -16,47 +10,21 @@ use super::Simulation;
 use super::history::{self, Kind, LARGE, PART, Reply};
 use crate::certificates::Security;
 use crate::client::connection::Connection;
-use crate::client::driver::{Driver, Task};
+use crate::client::driver::Driver;
 use crate::client::membership::Target;
 use crate::client::servers::Servers;
 use crate::client::{NetStore, NetStoreOptions};
-use crate::faults::Fault;
+use crate::simulation::process::{now, run_thread, sleep};
 use crate::simulation::schedule::{QUIET, Random, STEP};
 use crate::simulation::{backends, network};
 
-/// The thread of a process, and the tasks that it waits for.
-struct Process {
-    /// Dropped first, so that the thread stops waiting.
-    tasks: Option<mpsc::Receiver<Task>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.tasks.take());
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(thread::panicking() || !matches!(ended, Some(Err(_))), "a worker has panicked");
-    }
-}
-
-/// Runs the tasks of a thread that makes calls, until it ends.
+/// Makes calls in a thread, until it ends.
 pub(super) async fn run(simulation: Arc<Simulation>, slot: usize) -> turmoil::Result {
-    let (sender, tasks) = mpsc::channel();
-    let planted = Fault::planted();
-    let thread = thread::spawn(move || {
+    run_thread(move |driver| {
         // Without a result, the host has crashed.
-        let work = || {
-            let _ = work(simulation, slot, Driver::Simulation(sender));
-        };
-        match planted {
-            Some(fault) => fault.plant(work),
-            None => work(),
-        }
-    });
-    let process = Process { tasks: Some(tasks), thread: Some(thread) };
-    while let Some(Ok(task)) = process.tasks.as_ref().map(mpsc::Receiver::recv) {
-        task.await;
-    }
+        let _ = work(simulation, slot, driver);
+    })
+    .await;
     Ok(())
 }
 
@@ -90,14 +58,6 @@ fn work(simulation: Arc<Simulation>, slot: usize, driver: Driver) -> Option<()> 
         worker.snapshot(&keys, Duration::from_millis(300))?;
     }
     worker.init(&[LARGE, history::SMALL], OnExisting::Keep)
-}
-
-fn sleep(driver: &Driver, time: Duration) -> Option<()> {
-    driver.wait(async move { tokio::time::sleep(time).await }).ok()
-}
-
-fn now(driver: &Driver) -> Option<Duration> {
-    driver.wait(async { turmoil::sim_elapsed() }).ok()?
 }
 
 /// Joins the groups of all servers, and tries again after a failure.
