@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvstore::{DType, Device, NetStoreOptions, Optimizer, connect, full};
+use kvstore::{DType, Device, Key, NetStoreOptions, Optimizer, connect, full};
 
 const NUM_WORKERS: usize = 8;
 
@@ -104,11 +104,12 @@ fn measure(minutes: f64, every: Option<Duration>) -> f64 {
     store.init("w", &value).expect("a new key");
     store.leave().expect("a member");
     let store = connect(&reader.name("reader").reader()).expect("a server");
+    let key = Key::new("w").expect("a key");
     let mut workers: Vec<Process> =
         (0..NUM_WORKERS).map(|worker| start_worker(&address, worker)).collect();
     // Until all take part.
     thread::sleep(Duration::from_secs(3));
-    let first = store.version("w").expect("a version");
+    let first = store.version(&key).expect("a version");
     let (start, duration) = (Instant::now(), Duration::from_secs_f64(minutes * 60.0));
     let mut num_kills = 0;
     while start.elapsed() < duration {
@@ -129,7 +130,7 @@ fn measure(minutes: f64, every: Option<Duration>) -> f64 {
         }
         num_kills += 1;
     }
-    let rounds = store.version("w").expect("a version") - first;
+    let rounds = store.version(&key).expect("a version") - first;
     #[expect(clippy::cast_precision_loss, reason = "few rounds")]
     let rate = rounds as f64 / start.elapsed().as_secs_f64() * 60.0;
     println!("{num_kills:3} kills: {rounds} rounds, {rate:.0} per minute");

@@ -12,10 +12,11 @@ mod process;
 
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvstore::{DType, Device, ErrorCode, NDArray, Optimizer, Store, create_with, full};
+use kvstore::{DType, Device, ErrorCode, NDArray, Optimizer, Rewound, Store, create_with, full};
 use kvstore_tests::etcd::Etcd;
 
 use self::process::{KVSTORE, LONG, Process};
@@ -45,8 +46,16 @@ fn arguments(etcd: &Etcd, index: usize, num_servers: usize) -> Vec<String> {
 }
 
 fn serve(etcd: &Etcd, index: usize, num_servers: usize) -> (Process, String) {
-    let mut server =
-        Process::start(Command::new(KVSTORE).args(arguments(etcd, index, num_servers)));
+    serve_with(etcd, (index, num_servers), &[])
+}
+
+fn serve_with(
+    etcd: &Etcd,
+    (index, num_servers): (usize, usize),
+    more: &[&str],
+) -> (Process, String) {
+    let arguments = arguments(etcd, index, num_servers);
+    let mut server = Process::start(Command::new(KVSTORE).args(arguments).args(more));
     let address = server.rest_of_line("listening on ");
     (server, address)
 }
@@ -164,6 +173,37 @@ fn workers_follow_a_server_that_is_started_elsewhere() {
     eventually("the other address is used", || store.rollback(&saved));
     push(&store).unwrap();
     assert_eq!(number(&store), -2.0);
+}
+
+#[test]
+fn a_killed_leader_continues_elsewhere_from_its_recovery_point() {
+    let etcd = Etcd::start();
+    let folder = tempfile::tempdir().unwrap();
+    let recovery = ["--recovery", folder.path().to_str().unwrap(), "--save-every", "0.05"];
+    let (leader, before) = serve_with(&etcd, (0, 1), &recovery);
+    let a = join(&etcd, "a", LONG.as_secs()).unwrap();
+    let (sender, rewinds) = channel();
+    a.on_rewind(move |rewound: &Rewound| drop(sender.send(rewound.clone()))).unwrap();
+    init(&a);
+    push(&a).unwrap();
+    thread::sleep(Duration::from_millis(500));
+    // It may have joined after the last point.
+    let b = join(&etcd, "b", LONG.as_secs()).unwrap();
+    leader.signal("KILL");
+    drop(leader);
+    let (_leader, after) = serve_with(&etcd, (0, 1), &recovery);
+    assert_ne!(before, after);
+    assert_eq!(rewinds.recv_timeout(LONG).unwrap(), Rewound { server: after, version: 1 });
+    for store in [&a, &b] {
+        push(store).unwrap();
+    }
+    assert_eq!(number(&a), -3.0);
+    assert_eq!([&a, &b].map(|store| store.rank().unwrap()), [0, 1]);
+    thread::scope(|scope| {
+        let one = scope.spawn(|| a.barrier().unwrap());
+        b.barrier().unwrap();
+        one.join().unwrap();
+    });
 }
 
 #[test]

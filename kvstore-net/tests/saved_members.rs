@@ -112,28 +112,36 @@ proptest! {
         }
     }
 
-    /// Calls that have ended are known to the next run, those that were running are not.
+    /// Calls that have ended or taken effect are known to the next run, those that were running are
+    /// not. Until a call has ended, it is running for this run.
     #[test]
     fn calls_that_have_taken_effect_are_known(
         num in 1..40u64,
-        ended in prop::collection::vec(any::<bool>(), 40),
+        ended in prop::collection::vec(0..3u8, 40),
         answered in 0..40u64,
     ) {
         let mut calls = Calls::new(100);
         for call in 1..=num {
             prop_assert_eq!(calls.begin(call, true), Begun::New);
         }
-        for call in (1..=num).filter(|call| ended[usize::try_from(*call).unwrap()]) {
-            calls.finish(call, call * 7);
+        let state = |call: &u64| ended[usize::try_from(*call).unwrap()];
+        for call in 1..=num {
+            match state(&call) {
+                0 => {}
+                1 => calls.take_effect(call, call * 7),
+                _ => calls.finish(call, call * 7),
+            }
         }
-        let running: Vec<u64> =
-            (1..=num).filter(|call| !ended[usize::try_from(*call).unwrap()]).collect();
-        calls.confirm(answered, &running);
+        let open: Vec<u64> = (1..=num).filter(|call| state(call) < 2).collect();
+        calls.confirm(answered, &open);
         let mut restored = Calls::restored(calls.saved(), 100);
         for call in 1..=num {
-            let is_running = running.contains(&call);
-            let expected = if is_running { Begun::New } else { calls.begin(call, true) };
-            prop_assert_eq!(restored.begin(call, true), expected);
+            let (now, later) = (calls.begin(call, true), restored.begin(call, true));
+            match state(&call) {
+                0 => prop_assert_eq!((now, later), (Begun::Running, Begun::New)),
+                1 => prop_assert_eq!((now, later), (Begun::Running, Begun::Done(call * 7))),
+                _ => prop_assert_eq!(now, later),
+            }
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Calls<T> {
     answered: AnsweredCalls,
     /// The outcomes of the other calls, or `None` for a call that is running.
     outcomes: BTreeMap<u64, Option<T>>,
+    /// The outcomes of running calls that have taken effect.
+    effective: BTreeMap<u64, T>,
     most: usize,
 }
 
@@ -64,7 +66,7 @@ pub struct SavedCalls<T> {
     /// Except these.
     pub unanswered: Vec<u64>,
     /// The outcomes of calls whose replies the member may not have. Calls that were running are not
-    /// here: they have not taken effect.
+    /// The outcomes of calls that have taken effect, and whose replies the member may not have.
     pub outcomes: Vec<(u64, T)>,
 }
 
@@ -72,7 +74,10 @@ impl<T: Clone> Calls<T> {
     /// Returns the calls that have taken effect.
     pub fn saved(&self) -> SavedCalls<T> {
         let outcomes = self.outcomes.iter();
-        let outcomes = outcomes.filter_map(|(call, outcome)| Some((*call, outcome.clone()?)));
+        let outcomes = outcomes.filter_map(|(call, outcome)| {
+            let outcome = outcome.as_ref().or_else(|| self.effective.get(call));
+            Some((*call, outcome?.clone()))
+        });
         SavedCalls {
             answered_below: self.answered.below,
             unanswered: self.answered.except.iter().copied().collect(),
@@ -86,13 +91,13 @@ impl<T: Clone> Calls<T> {
         let answered = AnsweredCalls { below: saved.answered_below.max(1), except };
         let outcomes = saved.outcomes.into_iter();
         let outcomes = outcomes.map(|(call, outcome)| (call, Some(outcome))).collect();
-        Self { answered, outcomes, most }
+        Self { answered, outcomes, effective: BTreeMap::new(), most }
     }
 
     /// Returns the calls of a new incarnation, which may have up to `most` unconfirmed calls.
     pub fn new(most: usize) -> Self {
         let answered = AnsweredCalls { below: 1, except: BTreeSet::new() };
-        Self { answered, outcomes: BTreeMap::new(), most }
+        Self { answered, outcomes: BTreeMap::new(), effective: BTreeMap::new(), most }
     }
 
     /// Begins call number `sequence`, which is at least 1. `accepts` states whether new calls are
@@ -117,8 +122,17 @@ impl<T: Clone> Calls<T> {
         }
     }
 
+    /// Records that a call has taken effect, which is running until [`Self::finish`]. If the
+    /// server is killed before, its next run knows this outcome.
+    pub fn take_effect(&mut self, sequence: u64, outcome: T) {
+        if let Some(None) = self.outcomes.get(&sequence) {
+            self.effective.insert(sequence, outcome);
+        }
+    }
+
     /// Records the outcome of a call that has begun.
     pub fn finish(&mut self, sequence: u64, outcome: T) {
+        self.effective.remove(&sequence);
         #[cfg(test)]
         if crate::faults::Fault::DropOutcome.is_planted() {
             return;

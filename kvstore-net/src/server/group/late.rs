@@ -77,7 +77,7 @@ impl State {
             self.clocks.advance(key, name);
         }
         if let Some(calls) = self.calls.get_mut(name) {
-            calls.finish(*sequence, None);
+            calls.take_effect(*sequence, None);
         }
     }
 }

@@ -116,8 +116,7 @@ impl Running<'_> {
         self.group.finish(&self.caller, outcome, pushed, pushed);
     }
 
-    /// Records the outcome of a push to a round. That of a committed round is already known: see
-    /// [`Group::apply_round`].
+    /// Records the outcome of a push to a round. [`Group::apply_round`] has recorded its effects.
     pub(crate) fn finish_in_round(mut self, outcome: Outcome) {
         self.is_done = true;
         self.group.finish(&self.caller, outcome, &[], &[]);
