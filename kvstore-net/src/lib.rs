@@ -86,6 +86,7 @@ mod coordinator;
 #[cfg(test)]
 #[allow(clippy::disallowed_macros, clippy::unwrap_used, reason = "a check fails by panicking")]
 mod draining;
+mod endpoint;
 mod etcd;
 #[cfg(test)]
 mod faults;

@@ -12,10 +12,10 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::barriers::PassedBarriers;
-use super::endpoint::channels;
 use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
 use super::pulled::PulledVersions;
 use super::streams::Streams;
+use crate::endpoint::channels;
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;

@@ -13,10 +13,10 @@ use tonic::{Code, Status};
 
 use super::barriers::PassedBarriers;
 use super::connection::fraction;
-use super::endpoint::channels;
 use super::streams::Streams;
 use crate::certificates::{Security, refusal};
 use crate::coordinator::Route;
+use crate::endpoint::channels;
 use crate::proto::store_client::StoreClient;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::Backoff;

@@ -4,7 +4,6 @@ mod barriers;
 pub(crate) mod connection;
 mod descriptions;
 pub(crate) mod driver;
-pub(crate) mod endpoint;
 mod events;
 mod group;
 pub(crate) mod membership;

@@ -6,10 +6,10 @@ use kvstore_core::{Error, GroupMember, Result};
 use tonic::{Code, Status};
 
 use super::NetStoreOptions;
-use super::endpoint::channel;
 use super::membership::reason_of;
 use super::streams;
 use crate::certificates::refusal;
+use crate::endpoint::channel;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::runtime;

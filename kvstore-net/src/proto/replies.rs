@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 69053959
+// CRC-32 of the source: c4faf68b
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -159,9 +159,8 @@ pub struct Failure {
 }
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
-/// list. `number` counts the messages in this direction since one of both servers has started, from 1.
-/// It is 0 if the message has no content. `received` is the largest number that the sender has
-/// received.
+/// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
+/// is the largest number that the sender has received.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaderMessage {
     #[prost(uint64, tag = "1")]
@@ -216,7 +215,7 @@ pub mod follower_message {
         /// The sum of a list is complete.
         #[prost(message, tag = "7")]
         Prepared(super::RoundAttempt),
-        /// The follower has no sum of a list, because of an error that is not one of a member's part.
+        /// The follower cannot have the sum of a list.
         #[prost(message, tag = "8")]
         Failed(super::RoundEnd),
         /// The follower has applied a list, or failed to.
@@ -235,7 +234,7 @@ pub struct LeaderStart {
     pub server: u32,
     #[prost(uint32, tag = "3")]
     pub num_servers: u32,
-    /// The run of the follower to which `received` belongs, or 0.
+    /// That to which `received` belongs, or 0.
     #[prost(uint64, tag = "4")]
     pub follower_run: u64,
 }

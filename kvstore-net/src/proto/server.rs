@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: 69053959
+// CRC-32 of the source: c4faf68b
 /// Generated server implementations.
 pub mod store_server {
     #![allow(

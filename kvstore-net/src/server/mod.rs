@@ -55,7 +55,7 @@ use self::serving::{Acceptor, CLOSE, serve};
 use self::standard::Health;
 use crate::accounts::Accounts;
 use crate::certificates::{Certificates, Security};
-use crate::client::endpoint::{CONNECT, channel};
+use crate::endpoint::{CONNECT, channel};
 use crate::journal::Journal;
 use crate::runtime;
 use crate::wire::members_of;

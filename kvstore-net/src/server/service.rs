@@ -53,6 +53,12 @@ const MOST_MEMBERS: usize = 4096;
 /// The most bytes of a message of a member.
 const MOST_MEMBER_MESSAGE: usize = 4096;
 
+/// The start of the paths of the methods for other servers.
+const PEERS: &str = "/kvstore.v1.Peers/";
+
+/// The most bytes of a message of another server, which may have the names of all members.
+pub(super) const MOST_PEER_MESSAGE: usize = 4 << 20;
+
 /// How long a member may take to join after it has opened the stream.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 
@@ -172,7 +178,7 @@ impl Methods {
         let members = StoreServer::new(service.clone());
         let members = members.max_decoding_message_size(MOST_MEMBER_MESSAGE);
         let peers = PeersServer::new(service.clone());
-        let peers = peers.max_decoding_message_size(peers::MOST_MESSAGE);
+        let peers = peers.max_decoding_message_size(MOST_PEER_MESSAGE);
         Ok(Self { service, members, peers, standard })
     }
 
@@ -197,7 +203,7 @@ impl tonic::codegen::Service<http::Request<Body>> for Methods {
                 let access = self.service.access.of(request.extensions());
                 return self.standard.call(request, &access);
             }
-            path if path.starts_with(peers::PATH) => return self.peers.call(request),
+            path if path.starts_with(PEERS) => return self.peers.call(request),
             _ => return self.members.call(request),
         }
         let mut service = self.service.clone();

@@ -14,8 +14,8 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use super::schedule::LEASE;
 use crate::accounts::{Accounts, Limits};
-use crate::client::endpoint::endpoint;
 use crate::client::membership::Target;
+use crate::endpoint::endpoint;
 use crate::server::access::Peer;
 use crate::server::serving::Accepted;
 

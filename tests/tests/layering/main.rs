@@ -60,6 +60,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "certificates",
             "etcd",
             "coordinator",
+            "endpoint",
             "server",
             "replay",
             "client",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kvstore_core::{Error, Key, Result};
 
 use super::leading::{failure_in, fate_of, push_end};
-use super::peers::{Leader, PushId};
+use super::peers::{Decision, Leader, PushId};
 use super::rounds::PushPart;
 use super::{Attempt, Entrant, Fate, Group, State};
 #[cfg(test)]
@@ -16,14 +16,6 @@ use crate::proto::follower_message::Content as ToLeader;
 use crate::proto::leader_message::Content as FromLeader;
 use crate::proto::{self, FollowerMessage};
 use crate::wire::failure_of;
-
-/// What the leader has decided about a list whose sum is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    Commit,
-    /// There is another list, or none.
-    Replaced,
-}
 
 impl Group {
     /// Records a connection of a run of the leader, which has received messages of the run

@@ -23,10 +23,9 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use self::barrier::Barrier;
-pub(crate) use self::following::Decision;
 use self::identities::Identities;
 use self::peers::Peers;
-pub(crate) use self::peers::PushId;
+pub(crate) use self::peers::{Decision, PushId};
 use self::rounds::Rounds;
 pub(crate) use self::rounds::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 pub(crate) use self::saved::SavedGroup;

@@ -29,6 +29,14 @@ impl PushId {
     }
 }
 
+/// What the leader has decided about a list whose sum is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Commit,
+    /// There is another list, or none.
+    Replaced,
+}
+
 /// The part of a push at a follower.
 #[derive(Clone, Debug)]
 pub(super) enum Part {

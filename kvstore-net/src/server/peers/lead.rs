@@ -8,10 +8,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::{MOST_MESSAGE, MOST_WAITING};
+use super::MOST_WAITING;
 use crate::proto::peers_client::PeersClient;
 use crate::proto::{LeaderMessage, LeaderStart, follower_message, leader_message};
-use crate::server::service::Service;
+use crate::server::service::{MOST_PEER_MESSAGE, Service};
 
 /// How long the leader waits before it connects again: at first, and at most.
 const FIRST: Duration = Duration::from_millis(5);
@@ -71,7 +71,7 @@ async fn exchange(
     let content = Some(leader_message::Content::Start(start));
     // The channel is empty, so there is room.
     let _ = sender.try_send(LeaderMessage { number: 0, received, content });
-    let mut client = PeersClient::new(channel).max_decoding_message_size(MOST_MESSAGE);
+    let mut client = PeersClient::new(channel).max_decoding_message_size(MOST_PEER_MESSAGE);
     let mut messages = client.follow(ReceiverStream::new(outgoing)).await?.into_inner();
     let ended = || Status::unavailable("the stream has ended");
     let first = messages.message().await?.ok_or_else(ended)?;

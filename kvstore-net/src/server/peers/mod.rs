@@ -26,12 +26,6 @@ const MOST_WAITING: usize = 16;
 /// How long the leader may take to send its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 
-/// The most bytes of a message, which may have the names of all members.
-pub(super) const MOST_MESSAGE: usize = 4 << 20;
-
-/// The start of the paths of the methods.
-pub(super) const PATH: &str = "/kvstore.v1.Peers/";
-
 #[tonic::async_trait]
 impl Peers for Service {
     type FollowStream = Pin<Box<dyn Stream<Item = Result<FollowerMessage, Status>> + Send>>;
