@@ -24,7 +24,6 @@ use super::group::{Earlier, Group};
 use super::holder::Holder;
 use super::member_stream::MemberStream;
 use super::metrics::Metrics;
-use super::peers;
 use super::recovery::Recovery;
 use super::replies::Replies;
 use super::report::Reports;
