@@ -136,6 +136,35 @@ fn all_servers_have_the_same_number_of_servers() {
 }
 
 #[test]
+fn members_need_an_address_that_they_can_reach() {
+    let etcd = Etcd::start();
+    let coordinator = coordinator(&etcd);
+    let open = ["serve", "--address", "0.0.0.0:0", "--insecure", "--coordinator", &coordinator];
+    let output = Command::new(KVSTORE).args(open).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("advertise: expected HOST:PORT"), "{error}");
+    assert_eq!(output.status.code(), Some(2));
+    for (wrong, expected) in [
+        (&["--advertise", "nowhere"][..], "advertise: expected HOST:PORT, found `nowhere`"),
+        (&["--coordinator", "127.0.0.1:2379"], "coordinator: expected etcd://HOST:PORT"),
+    ] {
+        let rest = ["--coordinator", &coordinator];
+        let rest = if wrong[0] == rest[0] { &[][..] } else { &rest };
+        let output = Command::new(KVSTORE).arg("serve").args(wrong).args(rest).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains(expected), "{error}");
+    }
+    // Members get what the server advertises, and not where it listens.
+    let advertised = ["serve", "--advertise", "127.0.0.1:1", "--address", "127.0.0.1:0"];
+    let mut command = Command::new(KVSTORE);
+    let command = command.args(advertised).args(["--coordinator", &coordinator]);
+    let mut server = Process::start(command);
+    server.rest_of_line("listening on ");
+    let error = join(&etcd, "worker", 3).unwrap_err().chain();
+    assert!(error.contains("server `127.0.0.1:1`: no answer"), "{error}");
+}
+
+#[test]
 fn a_second_server_with_an_index_waits_for_the_end_of_the_lease_of_the_first() {
     let etcd = Etcd::start();
     let (first, address) = serve(&etcd, 0, 1);

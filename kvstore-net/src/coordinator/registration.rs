@@ -7,10 +7,10 @@ use std::time::Duration;
 use kvstore_core::{Error, Result};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::names::{Config, Names, Registered, parse, parse_number, to_json};
-use crate::etcd::{Etcd, EtcdOptions, Transaction};
+use crate::etcd::{Etcd, EtcdOptions, KeyValue, Transaction};
 use crate::rules::{Ownership, Standing};
 
 /// How long a call of etcd may take while a server starts or ends.
@@ -118,6 +118,10 @@ impl Registration {
                 Err(status) => status,
             };
             let etcd = options.address.endpoints.join(",");
+            if status.code() == Code::DataLoss {
+                let (subject, reason) = (format!("etcd `{etcd}`"), status.message().to_owned());
+                return Err(Error::Corrupt { subject, reason });
+            }
             if heard.elapsed() > START {
                 let (waited, reason) = (START.as_secs(), status.message());
                 let text = format!("coordinator: etcd `{etcd}`: no answer in {waited} s: {reason}");
@@ -298,24 +302,31 @@ impl Registration {
 
     /// Renews the lease once, and checks that the place belongs to this server.
     async fn renew(&self) -> Result<(), Status> {
-        let (sent, lease, limit) = (self.start.elapsed(), self.lease(), self.limit());
-        let key = self.names.server(self.place.index);
-        let renewed = self.etcd.keep_alive(lease, limit).await?;
-        let found = self.etcd.get(&key, limit).await?;
-        match (renewed, found) {
-            (Some(duration), Some(found)) if found.lease == lease => {
-                self.renewed(sent, duration);
-                Ok(())
+        let (key, limit) = (self.names.server(self.place.index), self.limit());
+        match self.etcd.get(&key, limit).await? {
+            Some(found) if self.is_own(&found) => {
+                // If a reply of etcd was lost, it is a later lease than this server knows.
+                self.lease.store(found.lease, Ordering::Relaxed);
+                let sent = self.start.elapsed();
+                if let Some(duration) = self.etcd.keep_alive(found.lease, limit).await? {
+                    // The lease has not ended since the key was read, so etcd still has the key.
+                    self.renewed(sent, duration);
+                    return Ok(());
+                }
             }
-            (_, Some(found)) if found.lease != lease => {
-                self.replaced(&parse::<Registered>(&found)?.address);
-                Ok(())
+            Some(other) => {
+                self.replaced(&parse::<Registered>(&other)?.address);
+                return Ok(());
             }
-            _ => {
-                self.state().ownership.lapse(self.start.elapsed());
-                self.take_again(limit).await
-            }
+            None => {}
         }
+        self.state().ownership.lapse(self.start.elapsed());
+        self.take_again(limit).await
+    }
+
+    /// Returns whether the key of a place belongs to this run of this server.
+    fn is_own(&self, found: &KeyValue) -> bool {
+        found.value == self.value.as_bytes()
     }
 
     fn renewed(&self, sent: Duration, lease: Duration) {
@@ -346,6 +357,8 @@ impl Registration {
         }
         let _ = self.etcd.revoke(lease, limit).await;
         match (taken.find(&key), taken.find(&run_key)) {
+            // An earlier attempt was made, but its reply was lost. The lease is renewed next.
+            (Some(own), _) if self.is_own(own) => {}
             (Some(other), _) => self.replaced(&parse::<Registered>(other)?.address),
             (None, Some(_)) => self.replaced("an address that etcd does not know any more"),
             (None, None) => self.end(format!(

@@ -145,6 +145,35 @@ async fn a_server_takes_its_place_again() {
     assert!(registration.loss().unwrap().contains("another server has replaced"));
 }
 
+/// The reply to its transaction was lost.
+#[tokio::test]
+async fn a_server_finds_a_lease_that_it_does_not_know() {
+    let etcd = Etcd::start();
+    let options = options(&etcd.address());
+    let (registration, leader, _) = lead(&options, "127.0.0.1:1").await;
+    let (names, limit) = (&registration.names, Duration::from_secs(5));
+    let earlier = registration.lease();
+    let key = names.server(0);
+    let value = registration.etcd.get(&key, limit).await.unwrap().unwrap().value;
+    let value = String::from_utf8(value).unwrap();
+    let (later, _) = registration.etcd.grant(Duration::from_secs(2), limit).await.unwrap();
+    let taken = crate::etcd::Transaction::default().put(&key, &value, later);
+    let taken = taken.put(&names.leader(), &registration.run().to_string(), later);
+    registration.etcd.transact(taken, limit).await.unwrap();
+    registration.etcd.revoke(earlier, limit).await.unwrap();
+    let keeping = Arc::clone(&registration);
+    tokio::spawn(async move { keeping.keep().await });
+    let start = Instant::now();
+    while registration.lease() != later {
+        assert!(start.elapsed() < LONG);
+        sleep(Duration::from_millis(20)).await;
+    }
+    // Longer than the lease.
+    sleep(Duration::from_secs(3)).await;
+    registration.check().unwrap();
+    leader.save_barriers(1).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_client_uses_the_members_of_etcd_that_answer() {
     let etcd = Etcd::start();
@@ -186,6 +215,18 @@ async fn connections_to_etcd_use_certificates() {
     let error = find_servers(&far.options(false), LONG).await.unwrap_err();
     assert!(matches!(error, Error::InvalidArgument(_)));
     assert!(error.chain().contains("set `coordinator_certificates`"), "{}", error.chain());
+}
+
+#[tokio::test]
+async fn keys_of_another_form_are_reported() {
+    let etcd = Etcd::start();
+    let options = options(&etcd.address());
+    let client = crate::etcd::Etcd::new(&options).unwrap();
+    let wrong = crate::etcd::Transaction::default().put("/kvstore/tests/config", "two", 0);
+    client.transact(wrong, LONG).await.unwrap();
+    let error = Registration::take(&options, &place(0, 1, "127.0.0.1:1"), 1).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Corrupt);
+    assert!(error.chain().contains("the key `/kvstore/tests/config`"), "{}", error.chain());
 }
 
 #[tokio::test]
