@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
 /// The part of etcd's protocol that servers and members use, and the code for it.
-const ETCD: [(&str, &str); 3] = [
+const ETCD: [(&str, &str); 2] = [
     (include_str!("../proto/etcd/kv.proto"), include_str!("../src/etcd/proto/mvccpb.rs")),
     (include_str!("../proto/etcd/rpc.proto"), include_str!("../src/etcd/proto/etcdserverpb.rs")),
-    (include_str!("../proto/etcd/rpc.proto"), include_str!("../src/etcd/proto/clients.rs")),
 ];
 
 const PROTOCOL: &str = include_str!("../proto/kvstore/v1/store.proto");

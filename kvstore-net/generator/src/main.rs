@@ -27,17 +27,14 @@ fn write_descriptor(files: &FileDescriptorSet, folder: &Path) {
 /// The files of etcd's protocol, each with its package.
 const ETCD: [(&str, &str); 2] = [("kv.proto", "mvccpb"), ("rpc.proto", "etcdserverpb")];
 
-/// The first line of the clients.
-const CLIENTS: &str = "/// Generated client implementations.";
-
-/// Writes the code for the messages and clients of etcd.
+/// Writes the code for the messages of etcd. `etcd/exchange.rs` sends and receives them.
 fn write_etcd(net: &Path) {
     let (protocol, folder) = (net.join("proto/etcd"), net.join("src/etcd/proto"));
     let files = ETCD.map(|(file, _)| protocol.join(file));
     let compiled = protox::compile(&files, [&protocol]).expect("a valid protocol");
     tonic_prost_build::configure()
         .build_server(false)
-        .build_transport(false)
+        .build_client(false)
         .out_dir(&folder)
         .compile_fds(compiled)
         .expect("generated code");
@@ -46,15 +43,8 @@ fn write_etcd(net: &Path) {
         let text = std::fs::read_to_string(&generated).expect("generated code");
         let checksum = crc32fast::hash(&std::fs::read(file).expect("the protocol"));
         let head = format!("// Generated from proto/etcd/{name} by `make protocol`. Do not edit.");
-        let write = |name: &str, part: &str| {
-            let text = format!("{head}\n// CRC-32 of the source: {checksum:08x}\n{part}");
-            std::fs::write(folder.join(name), text).expect("the code can be written");
-        };
-        let messages = text.find(CLIENTS).unwrap_or(text.len());
-        write(&format!("{package}.rs"), &text[..messages]);
-        if messages < text.len() {
-            write("clients.rs", &text[messages..]);
-        }
+        let text = format!("{head}\n// CRC-32 of the source: {checksum:08x}\n{text}");
+        std::fs::write(generated, text).expect("the code can be written");
     }
 }
 

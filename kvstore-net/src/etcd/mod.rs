@@ -4,6 +4,7 @@
 //! generated from `proto/etcd`, so no build needs `protoc`.
 
 mod address;
+mod exchange;
 mod proto;
 mod transaction;
 mod watch;
@@ -12,16 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use kvstore_core::{Error, Result, fallible};
+use prost::Message;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
-use self::proto::etcdserverpb::kv_client::KvClient;
-use self::proto::etcdserverpb::lease_client::LeaseClient;
+use self::exchange::{Exchange, decode};
 use self::proto::etcdserverpb::response_op::Response;
 use self::proto::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, RangeRequest, ResponseHeader,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    LeaseRevokeRequest, LeaseRevokeResponse, RangeRequest, RangeResponse, ResponseHeader,
+    TxnResponse,
 };
 use crate::certificates::{Certificates, check_on_this_machine};
 use crate::http2::KEEP_ALIVE;
@@ -120,19 +124,32 @@ impl Etcd {
         }
     }
 
-    /// Makes a call within this time, on another member of etcd if one does not answer.
-    async fn call<R, F>(&self, limit: Duration, call: impl Fn(Channel) -> F) -> Result<R, Status>
-    where
-        F: Future<Output = Result<R, Status>>,
-    {
+    /// Sends a request within this time, to another member of etcd if one does not answer. Returns
+    /// the first reply, and the exchange for further ones.
+    async fn exchange(
+        &self,
+        path: &'static str,
+        request: &impl Message,
+        limit: Duration,
+    ) -> Result<(Bytes, Exchange), Status> {
+        self.exchange_bytes(path, request.encode_to_vec().into(), limit).await
+    }
+
+    async fn exchange_bytes(
+        &self,
+        path: &'static str,
+        request: Bytes,
+        limit: Duration,
+    ) -> Result<(Bytes, Exchange), Status> {
         let count = self.channels.len();
         let share = limit / u32::try_from(count).unwrap_or(u32::MAX).max(1);
         let mut failure = Status::unavailable("no address");
         for _ in 0..count {
             let current = self.current.load(Ordering::Relaxed);
             let Some(channel) = self.channels.get(current % count) else { break };
-            failure = match timeout(share, call(channel.clone())).await {
-                Ok(Ok(result)) => return Ok(result),
+            let exchange = Exchange::begin(channel.clone(), path, request.clone());
+            failure = match timeout(share, exchange).await {
+                Ok(Ok(begun)) => return Ok(begun),
                 Ok(Err(status)) if is_final(&status) => return Err(status),
                 Ok(Err(status)) => status,
                 Err(_) => {
@@ -146,6 +163,16 @@ impl Etcd {
         Err(failure)
     }
 
+    /// Makes a call within this time, on another member of etcd if one does not answer.
+    async fn call<T: Message + Default>(
+        &self,
+        path: &'static str,
+        request: &impl Message,
+        limit: Duration,
+    ) -> Result<T, Status> {
+        decode(self.exchange(path, request, limit).await?.0)
+    }
+
     /// Returns the keys that begin with `prefix`, in their order, and the revision of the store.
     pub(crate) async fn range(
         &self,
@@ -153,25 +180,21 @@ impl Etcd {
         limit: Duration,
     ) -> Result<(Vec<KeyValue>, i64), Status> {
         let request = RangeRequest { key: prefix.as_bytes().to_owned(), range_end: end_of(prefix) };
-        self.read(request, limit).await
+        self.read(&request, limit).await
     }
 
     /// Returns a key, or `None` if it does not exist.
     pub(crate) async fn get(&self, key: &str, limit: Duration) -> Result<Option<KeyValue>, Status> {
         let request = RangeRequest { key: key.as_bytes().to_owned(), range_end: Vec::new() };
-        Ok(self.read(request, limit).await?.0.into_iter().next())
+        Ok(self.read(&request, limit).await?.0.into_iter().next())
     }
 
     async fn read(
         &self,
-        request: RangeRequest,
+        request: &RangeRequest,
         limit: Duration,
     ) -> Result<(Vec<KeyValue>, i64), Status> {
-        let found = self.call(limit, |channel| {
-            let request = request.clone();
-            async move { KvClient::new(channel).range(request).await }
-        });
-        let found = found.await?.into_inner();
+        let found: RangeResponse = self.call("/etcdserverpb.KV/Range", request, limit).await?;
         Ok((found.kvs, revision(found.header)))
     }
 
@@ -184,11 +207,7 @@ impl Etcd {
         limit: Duration,
     ) -> Result<Outcome, Status> {
         let request = transaction.into_request();
-        let made = self.call(limit, |channel| {
-            let request = request.clone();
-            async move { KvClient::new(channel).txn(request).await }
-        });
-        let made = made.await?.into_inner();
+        let made: TxnResponse = self.call("/etcdserverpb.KV/Txn", &request, limit).await?;
         let ranges = made.responses.into_iter().filter_map(|each| match each.response {
             Some(Response::ResponseRange(range)) => Some(range.kvs),
             _ => None,
@@ -209,10 +228,8 @@ impl Etcd {
         // Whole seconds.
         let seconds = lease.as_secs() + u64::from(lease.subsec_nanos() > 0);
         let request = LeaseGrantRequest { ttl: i64::try_from(seconds).unwrap_or(i64::MAX), id: 0 };
-        let granted = self.call(limit, |channel| async move {
-            LeaseClient::new(channel).lease_grant(request).await
-        });
-        let granted = granted.await?.into_inner();
+        let granted: LeaseGrantResponse =
+            self.call("/etcdserverpb.Lease/LeaseGrant", &request, limit).await?;
         match duration(granted.ttl) {
             Some(lease) if granted.error.is_empty() => Ok((granted.id, lease)),
             _ => Err(Status::unavailable(format!("no lease: {}", granted.error))),
@@ -225,22 +242,18 @@ impl Etcd {
         lease: i64,
         limit: Duration,
     ) -> Result<Option<Duration>, Status> {
-        let renewed = self.call(limit, |channel| async move {
-            let requests = tokio_stream::once(LeaseKeepAliveRequest { id: lease });
-            let requests = with_leader(Request::new(requests));
-            let replies = LeaseClient::new(channel).lease_keep_alive(requests).await?;
-            let reply = replies.into_inner().message().await?;
-            reply.ok_or_else(|| Status::unavailable("the reply ended early"))
-        });
-        Ok(duration(renewed.await?.ttl))
+        let request = LeaseKeepAliveRequest { id: lease };
+        let renewed: LeaseKeepAliveResponse =
+            self.call("/etcdserverpb.Lease/LeaseKeepAlive", &request, limit).await?;
+        Ok(duration(renewed.ttl))
     }
 
     /// Ends a lease, and deletes its keys.
     pub(crate) async fn revoke(&self, lease: i64, limit: Duration) -> Result<(), Status> {
-        let revoked = self.call(limit, |channel| async move {
-            LeaseClient::new(channel).lease_revoke(LeaseRevokeRequest { id: lease }).await
-        });
-        revoked.await.map(drop)
+        let request = LeaseRevokeRequest { id: lease };
+        let LeaseRevokeResponse { .. } =
+            self.call("/etcdserverpb.Lease/LeaseRevoke", &request, limit).await?;
+        Ok(())
     }
 }
 
@@ -273,12 +286,6 @@ fn is_final(status: &Status) -> bool {
             | Code::Unimplemented
             | Code::Unauthenticated
     )
-}
-
-/// Asks a member of etcd that has lost the others to end the stream.
-fn with_leader<T>(mut request: Request<T>) -> Request<T> {
-    request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
-    request
 }
 
 /// Returns the end of the range of all keys that begin with `prefix`, which ends with `/`.

@@ -1,4 +1,4 @@
-//! The generated messages and clients of etcd.
+//! The generated messages of etcd.
 
 #![allow(
     dead_code,
@@ -15,5 +15,4 @@ pub mod mvccpb {
 
 pub mod etcdserverpb {
     include!("proto/etcdserverpb.rs");
-    include!("proto/clients.rs");
 }

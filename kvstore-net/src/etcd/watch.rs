@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status, Streaming};
+use tonic::Status;
 
-use super::proto::etcdserverpb::watch_client::WatchClient;
+use super::exchange::{Exchange, decode};
 use super::proto::etcdserverpb::watch_request::RequestUnion;
 use super::proto::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
 use super::proto::mvccpb::event::EventType;
-use super::{Etcd, KeyValue, end_of, with_leader};
+use super::{Etcd, KeyValue, end_of};
 
 /// The changes of keys, in the order in which they were made.
-pub(crate) struct Watch {
-    /// etcd ends the stream when this is dropped.
-    _requests: mpsc::Sender<WatchRequest>,
-    responses: Streaming<WatchResponse>,
-}
+pub(crate) struct Watch(Exchange);
 
 impl Etcd {
     /// Returns the changes of the keys that begin with `prefix`, from a revision on.
@@ -27,21 +21,16 @@ impl Etcd {
         revision: i64,
         limit: Duration,
     ) -> Result<Watch, Status> {
-        self.call(limit, |channel| async move {
-            let (sender, receiver) = mpsc::channel(1);
-            let create = WatchCreateRequest {
-                key: prefix.as_bytes().to_owned(),
-                range_end: end_of(prefix),
-                start_revision: revision,
-            };
-            let request_union = Some(RequestUnion::CreateRequest(create));
-            // The channel is empty, so this does not wait.
-            let _ = sender.try_send(WatchRequest { request_union });
-            let requests = with_leader(Request::new(ReceiverStream::new(receiver)));
-            let responses = WatchClient::new(channel).watch(requests).await?.into_inner();
-            Ok(Watch { _requests: sender, responses })
-        })
-        .await
+        let create = WatchCreateRequest {
+            key: prefix.as_bytes().to_owned(),
+            range_end: end_of(prefix),
+            start_revision: revision,
+        };
+        let request = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        let (created, exchange) =
+            self.exchange("/etcdserverpb.Watch/Watch", &request, limit).await?;
+        changed(decode(created)?)?;
+        Ok(Watch(exchange))
     }
 }
 
@@ -52,13 +41,15 @@ impl Watch {
     /// - The status of the connection, or that etcd does not have the revision any more. Then the
     ///   caller reads the keys again.
     pub(crate) async fn next(&mut self) -> Result<Vec<KeyValue>, Status> {
-        let ended = || Status::unavailable("the watch has ended");
-        let response = self.responses.message().await?.ok_or_else(ended)?;
-        if response.canceled {
-            return Err(ended());
-        }
-        let events = response.events.into_iter();
-        let set = events.filter(|event| event.r#type() == EventType::Put);
-        Ok(set.filter_map(|event| event.kv).collect())
+        changed(decode(self.0.next().await?)?)
     }
+}
+
+/// Returns the keys that were set.
+fn changed(response: WatchResponse) -> Result<Vec<KeyValue>, Status> {
+    if response.canceled {
+        return Err(Status::unavailable("etcd has ended the watch"));
+    }
+    let set = response.events.into_iter().filter(|event| event.r#type() == EventType::Put);
+    Ok(set.filter_map(|event| event.kv).collect())
 }
