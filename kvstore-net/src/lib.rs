@@ -61,7 +61,7 @@
 //! # Structure
 //!
 //! - `proto/kvstore/v1/store.proto` is the protocol: gRPC with one stream per member, and streams
-//!   that carry calls one after another.
+//!   that carry calls one after another. In `peers.proto` is what servers tell each other.
 //! - [`rules`] decides who is a member, which call is a repetition, which pull waits, and which
 //!   server has a key. It has no I/O, threads or clocks.
 //! - `etcd` is a client of etcd, and `coordinator` keeps a group there.

@@ -6,3 +6,4 @@ include!("proto/messages.rs");
 include!("proto/replies.rs");
 include!("proto/client.rs");
 include!("proto/server.rs");
+include!("proto/peers.rs");

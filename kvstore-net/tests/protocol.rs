@@ -8,7 +8,10 @@ const ETCD: [(&str, &str); 2] = [
     (include_str!("../proto/etcd/rpc.proto"), include_str!("../src/etcd/proto/etcdserverpb.rs")),
 ];
 
-const PROTOCOL: &str = include_str!("../proto/kvstore/v1/store.proto");
+const PROTOCOL: &str = concat!(
+    include_str!("../proto/kvstore/v1/store.proto"),
+    include_str!("../proto/kvstore/v1/peers.proto")
+);
 
 fn checksum(protocol: &str) -> String {
     format!("// CRC-32 of the source: {:08x}", crc32fast::hash(protocol.as_bytes()))
@@ -26,6 +29,7 @@ fn the_code_was_generated_from_the_protocol() {
         ("replies.rs", include_str!("../src/proto/replies.rs")),
         ("client.rs", include_str!("../src/proto/client.rs")),
         ("server.rs", include_str!("../src/proto/server.rs")),
+        ("peers.rs", include_str!("../src/proto/peers.rs")),
     ] {
         let found = code.lines().nth(1).unwrap_or_default();
         assert_eq!(found, expected, "{name}: run `make protocol`");

@@ -1,5 +1,5 @@
-// Generated from proto/kvstore/v1/store.proto by `make protocol`. Do not edit.
-// CRC-32 of the source: c4faf68b
+// Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
+// CRC-32 of the source: bed3ad3e
 /// Generated client implementations.
 pub mod store_client {
     #![allow(
