@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use kvstore_core::{Error, Key, Result};
 
+use super::entrants::PushPart;
 use super::leading::{failure_in, fate_of, push_end};
 use super::peers::{Decision, Leader, PushId};
-use super::rounds::PushPart;
 use super::{Attempt, Entrant, Fate, Group, State};
 #[cfg(test)]
 use crate::faults::Fault;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kvstore_core::{Error, Key, Result};
 
+use super::entrants::{OpenRound, PushPart};
 use super::peers::{Follower, Part, PushId};
-use super::rounds::{OpenRound, PushPart};
 use super::{Attempt, Entrant, Fate, Group, State};
 #[cfg(test)]
 use crate::faults::Fault;

@@ -1,6 +1,8 @@
 //! [`Group`]: the state of a group, shared by the calls of all members.
 
 mod barrier;
+mod caller;
+mod entrants;
 mod following;
 mod identities;
 mod kept;
@@ -23,11 +25,12 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use self::barrier::Barrier;
+pub(crate) use self::caller::Caller;
+use self::entrants::Rounds;
+pub(crate) use self::entrants::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 use self::identities::Identities;
 use self::peers::Peers;
 pub(crate) use self::peers::{Decision, PushId};
-use self::rounds::Rounds;
-pub(crate) use self::rounds::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 pub(crate) use self::saved::SavedGroup;
 use super::access::Identity;
 use crate::coordinator::LeaderState;
@@ -75,20 +78,6 @@ struct State {
     /// How many repeated calls got the outcome of the first attempt.
     #[cfg(test)]
     num_repeated: usize,
-}
-
-/// Who makes a call.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Caller {
-    pub(crate) name: String,
-    pub(crate) incarnation: u64,
-    pub(crate) sequence: u64,
-}
-
-impl Caller {
-    fn process(&self) -> (String, u64) {
-        (self.name.clone(), self.incarnation)
-    }
 }
 
 /// What a process says about its membership before it lost the connection.
