@@ -19,7 +19,6 @@ from typing import (
     ClassVar,
     Literal,
     Mapping,
-    NamedTuple,
     Sequence,
     overload,
 )
@@ -27,8 +26,8 @@ from typing import (
 from . import _native, _options, npx
 from ._arguments import number, option, shown
 from ._native import Checkpoint, NDArray, RowSparseNDArray, Snapshot
+from ._records import KeyStats, Member, Rewound
 from ._rows import Key, as_list, assign, checked, is_nested, side_by_side
-from .context import Context
 from .errors import ArgumentTypeError, InvalidArgumentError, UnsupportedError
 from .nd import array_of
 from ._builtin_optimizer import check_own
@@ -71,40 +70,6 @@ _Known = Literal[
     "dist_async_device",
     "dist_quorum",
 ]
-
-
-class KeyStats(NamedTuple):
-    """The statistics of a key."""
-
-    key: Key
-    shape: tuple[int, ...]
-    dtype: str
-    context: Context
-    #: The number of pushes that have changed the value since it was initialised.
-    num_pushes: int
-    value_bytes: int
-    #: The bytes of the optimizer state and of the residuals of compression.
-    state_bytes: int
-
-
-class Member(NamedTuple):
-    """A live member of the group of a server."""
-
-    name: str
-    #: The rank among the members of its role, from 0. A member keeps its rank until it leaves.
-    rank: int
-    #: Whether the member never pushes.
-    is_reader: bool
-
-
-class Rewound(NamedTuple):
-    """A server that was killed and continues from a recovery point."""
-
-    #: The address of the server.
-    server: str
-    #: The highest version of a key in the point. With rounds, the number of the last round that is
-    #: not lost.
-    version: int
 
 
 class KVStoreBase:
