@@ -13,6 +13,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use kvstore_core::{Backends, Error, Result, Snapshot, fallible, replace_file};
 use prost::Message;
@@ -34,7 +35,7 @@ const STATE: &str = "state";
 pub(crate) struct PointFolder {
     path: PathBuf,
     /// Locked as long as the server runs.
-    _lock: File,
+    lock: Mutex<Option<File>>,
 }
 
 fn failed(path: &Path, operation: &str) -> impl FnOnce(io::Error) -> Error {
@@ -59,7 +60,12 @@ impl PointFolder {
                 TryLockError::WouldBlock => io::Error::other("another server uses this folder"),
             })
         })?;
-        Ok(Self { path: path.to_owned(), _lock: file })
+        Ok(Self { path: path.to_owned(), lock: Mutex::new(Some(file)) })
+    }
+
+    /// Lets another server use the folder.
+    pub(super) fn release(&self) {
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     fn file(&self, number: u64, extension: &str) -> PathBuf {

@@ -85,6 +85,15 @@ impl PointStore {
         }
     }
 
+    /// Lets another server use the points.
+    fn release(&self) {
+        match self {
+            Self::Folder(folder) => folder.release(),
+            #[cfg(test)]
+            Self::Memory(_) => {}
+        }
+    }
+
     fn read(&self, holder: &Holder) -> Result<Option<Point>> {
         match self {
             Self::Folder(folder) => folder.read(holder.contents().backends()),
@@ -224,11 +233,12 @@ impl Recovery {
         }
     }
 
-    /// Makes the last point of this run.
+    /// Makes the last point of this run. Then another server may use the folder.
     pub(super) async fn end(&self) {
         let mut has_ended = self.has_ended.lock().await;
         if !std::mem::replace(&mut *has_ended, true) {
             self.save().await;
+            self.store.release();
         }
     }
 

@@ -215,21 +215,20 @@
 (deftest a-server-continues-from-its-recovery-point
   (let [folder (File. (temporary-folder) "points")
         rewound (promise)
-        address (with-open [first (server {:recovery folder :save-every 0.05})]
-                  (with-open [kv (connect first)]
-                    (kvstore/init kv "w" (ndarray/zeros [2]))
-                    (kvstore/push kv "w" (ndarray/ones [2])))
-                  (kvstore-server/address first))
-        again #(kvstore-server/start {:address address :recovery folder})
-        kv (with-open [second (again)]
-             (let [kv (connect second)]
-               (is (= [1.0 1.0] (ndarray/->vec (kvstore/pull kv "w"))))
-               (kvstore/on-rewind kv #(deliver rewound %))
-               kv))]
-    (with-open [_third (again)
-                kv kv]
-      (is (= {:server address :version 1} (deref rewound 20000 :late)))
-      (is (= 1 (kvstore/version kv "w"))))
+        address (with-open [server (server {:recovery folder :save-every 0.05})
+                            kv (connect server)]
+                  (kvstore/init kv "w" (ndarray/zeros [2]))
+                  (kvstore/push kv "w" (ndarray/ones [2]))
+                  (kvstore-server/address server))
+        continue #(kvstore-server/start {:address address :recovery folder})
+        server ^KVStoreServer (continue)]
+    (with-open [kv (kvstore/create "dist_async" {:servers address})]
+      (is (= [1.0 1.0] (ndarray/->vec (kvstore/pull kv "w"))))
+      (kvstore/on-rewind kv #(deliver rewound %))
+      (.close server)
+      (with-open [_server ^KVStoreServer (continue)]
+        (is (= {:server address :version 1} (deref rewound 20000 :late)))
+        (is (= 1 (kvstore/version kv "w")))))
     (is (= "Invalid function" (:start (failure (kvstore/on-rewind (kvstore/create) 1)))))
     (is (= :unsupported (code (kvstore/on-rewind (kvstore/create) identity))))))
 
