@@ -4,8 +4,11 @@
 
 /// The part of etcd's protocol that servers and members use, and the code for it.
 const ETCD: [(&str, &str); 2] = [
-    (include_str!("../proto/etcd/kv.proto"), include_str!("../src/etcd/proto/mvccpb.rs")),
-    (include_str!("../proto/etcd/rpc.proto"), include_str!("../src/etcd/proto/etcdserverpb.rs")),
+    (include_str!("../src/etcd/proto/kv.proto"), include_str!("../src/etcd/proto/mvccpb.rs")),
+    (
+        include_str!("../src/etcd/proto/rpc.proto"),
+        include_str!("../src/etcd/proto/etcdserverpb.rs"),
+    ),
 ];
 
 const PROTOCOL: &str = concat!(

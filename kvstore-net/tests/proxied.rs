@@ -10,7 +10,7 @@
 mod network;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -43,6 +43,9 @@ fn proxies_to(servers: &[Arc<Server>]) -> Vec<Proxy> {
     servers.iter().map(|server| Proxy::new(server.address())).collect()
 }
 
+/// How often the connections are cut.
+const NUM_CUTS: u64 = 12;
+
 /// Pushes while connections are cut in the middle of requests and replies. Each part of a push
 /// takes effect once.
 fn pushes_count_once(num_servers: usize) {
@@ -52,15 +55,19 @@ fn pushes_count_once(num_servers: usize) {
     let options = NetStoreOptions::of_servers(addresses).timeout(LONG).divide_above(1 << 10);
     let store = NetStore::connect(backends(), &options).unwrap();
     store.init(&[key("w")], &[ones()]).unwrap();
-    let mut num_cuts = 0;
-    thread::scope(|scope| {
+    let (mut num_cuts, are_enough) = (0, AtomicBool::new(false));
+    let num_pushes = thread::scope(|scope| {
         let pushing = scope.spawn(|| {
-            for _ in 0..40 {
+            for num_pushes in 1_u16.. {
                 store.push(&[key("w")], &[ones()], 0).unwrap();
+                if are_enough.load(Ordering::Relaxed) {
+                    return num_pushes;
+                }
             }
+            0
         });
         // From before the first frame of a push until after its reply.
-        for pause in (0..).map(|round| round % 23) {
+        for pause in (0..NUM_CUTS).map(|round| round % 23) {
             if pushing.is_finished() {
                 break;
             }
@@ -68,11 +75,13 @@ fn pushes_count_once(num_servers: usize) {
             proxies.iter().for_each(Proxy::cut);
             num_cuts += 1;
         }
+        are_enough.store(true, Ordering::Relaxed);
+        pushing.join().unwrap()
     });
-    println!("all connections were cut {num_cuts} times");
-    assert!(num_cuts >= 5, "{num_cuts} cuts");
+    println!("{num_pushes} pushes, and all connections were cut {num_cuts} times");
     let found = store.pull(&[key("w")], 0).unwrap()[0].to_vec::<f32>().unwrap();
-    assert!(found.iter().all(|element| *element == 41.0), "{:?}", &found[..3]);
+    let expected = f32::from(num_pushes) + 1.0;
+    assert!(found.iter().all(|element| *element == expected), "{:?}", &found[..3]);
 }
 
 #[test]

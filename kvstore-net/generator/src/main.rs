@@ -33,7 +33,9 @@ const ETCD: [(&str, &str); 2] = [("kv.proto", "mvccpb"), ("rpc.proto", "etcdserv
 
 /// Writes the code for the messages of etcd. `etcd/exchange.rs` sends and receives them.
 fn write_etcd(net: &Path) {
-    let (protocol, folder) = (net.join("proto/etcd"), net.join("src/etcd/proto"));
+    // Not in `proto`, from which other programs generate clients.
+    let folder = net.join("src/etcd/proto");
+    let protocol = folder.clone();
     let files = ETCD.map(|(file, _)| protocol.join(file));
     let compiled = protox::compile(&files, [&protocol]).expect("a valid protocol");
     tonic_prost_build::configure()
@@ -46,7 +48,7 @@ fn write_etcd(net: &Path) {
         let generated = folder.join(format!("{package}.rs"));
         let text = std::fs::read_to_string(&generated).expect("generated code");
         let checksum = crc32fast::hash(&std::fs::read(file).expect("the protocol"));
-        let head = format!("// Generated from proto/etcd/{name} by `make protocol`. Do not edit.");
+        let head = format!("// Generated from {name} by `make protocol`. Do not edit.");
         let text = format!("{head}\n// CRC-32 of the source: {checksum:08x}\n{text}");
         std::fs::write(generated, text).expect("the code can be written");
     }

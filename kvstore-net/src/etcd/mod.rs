@@ -1,7 +1,7 @@
 //! [`Etcd`]: a client of etcd 3.4 and later.
 //!
 //! It has what servers and members need: ranges, transactions, leases and watches. The messages are
-//! generated from `proto/etcd`, so no build needs `protoc`.
+//! generated from the files in `proto`, so no build needs `protoc`.
 
 mod address;
 mod exchange;

@@ -65,7 +65,6 @@ pub struct SavedCalls<T> {
     pub answered_below: u64,
     /// Except these.
     pub unanswered: Vec<u64>,
-    /// The outcomes of calls whose replies the member may not have. Calls that were running are not
     /// The outcomes of calls that have taken effect, and whose replies the member may not have.
     pub outcomes: Vec<(u64, T)>,
 }

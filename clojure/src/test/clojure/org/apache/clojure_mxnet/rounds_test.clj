@@ -105,6 +105,4 @@
                 {:keys [message] :as thrown} (failure (kvstore/create "dist_quorum" opts))]]
     (is (= :invalid-argument (:kvstore/code thrown)))
     (is (re-find part (str message))))
-  (is (= :unsupported (code (kvstore/create "dist_quorum" {:servers ["127.0.0.1:1" "127.0.0.1:2"]
-                                                           :quorum 2}))))
   (is (= :invalid-argument (code (kvstore/create "local" {:quorum 2})))))
