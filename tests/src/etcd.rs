@@ -16,7 +16,7 @@ const START: Duration = Duration::from_secs(60);
 pub struct Etcd {
     process: Child,
     data: TempDir,
-    /// For clients, and for other members, of which there are none.
+    /// For clients, and for other members. There are none.
     ports: [u16; 2],
     certificates: Option<PathBuf>,
 }

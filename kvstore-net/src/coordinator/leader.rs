@@ -38,7 +38,7 @@ struct Members {
 
 /// What an earlier leader has kept.
 #[derive(Debug, Default)]
-pub(crate) struct SavedGroup {
+pub(crate) struct KeptGroup {
     pub(crate) num_barriers: u64,
     pub(crate) members: BTreeMap<String, MemberRecord>,
 }
@@ -47,7 +47,7 @@ impl LeaderState {
     /// Returns the state of a new leader, with what earlier ones have kept.
     pub(crate) async fn load(
         registration: &Arc<Registration>,
-    ) -> Result<(Self, SavedGroup), Status> {
+    ) -> Result<(Self, KeptGroup), Status> {
         let Registration { etcd, names, .. } = &**registration;
         let limit = registration.limit();
         let barriers = etcd.get(&names.barriers(), limit).await?;
@@ -64,7 +64,7 @@ impl LeaderState {
             writing: AsyncMutex::default(),
             members: Mutex::new(Members { saved: members.clone(), left: BTreeSet::new() }),
         };
-        Ok((state, SavedGroup { num_barriers, members }))
+        Ok((state, KeptGroup { num_barriers, members }))
     }
 
     /// Begins a transaction that only the leader can make.

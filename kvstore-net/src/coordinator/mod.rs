@@ -22,7 +22,7 @@ mod registration;
 mod tests;
 
 pub(crate) use self::directory::{Route, find_servers};
-pub(crate) use self::leader::{LeaderState, SavedGroup};
+pub(crate) use self::leader::{KeptGroup, LeaderState};
 pub(crate) use self::names::MemberRecord;
 pub use self::options::Coordinator;
 pub(crate) use self::registration::{Place, Registration};

@@ -24,10 +24,7 @@ fn place(index: u32, num_servers: u32, address: &str) -> Place {
     Place { index, num_servers, address: address.to_owned(), lease: Duration::from_secs(2) }
 }
 
-async fn lead(
-    options: &EtcdOptions,
-    address: &str,
-) -> (Arc<Registration>, LeaderState, SavedGroup) {
+async fn lead(options: &EtcdOptions, address: &str) -> (Arc<Registration>, LeaderState, KeptGroup) {
     let place = place(0, 1, address);
     let registration = Registration::take(options, &place, 100).await.unwrap();
     let (leader, saved) = LeaderState::load(&registration).await.unwrap();

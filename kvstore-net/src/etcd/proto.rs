@@ -6,7 +6,7 @@
     clippy::enum_variant_names,
     clippy::pedantic,
     unreachable_pub,
-    reason = "generated code of a protocol of which a part is used"
+    reason = "generated code, and only a part of the protocol is used"
 )]
 
 pub mod mvccpb {

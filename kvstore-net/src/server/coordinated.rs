@@ -14,7 +14,7 @@ use super::options::ServerOptions;
 use super::service::Service;
 use super::standard::Health;
 use super::verbs::{Answer, check_layouts};
-use crate::coordinator::{Coordinator, LeaderState, Place, Registration, SavedGroup};
+use crate::coordinator::{Coordinator, KeptGroup, LeaderState, Place, Registration};
 use crate::proto;
 use crate::runtime;
 
@@ -46,7 +46,7 @@ impl Drop for KeptPlace {
 /// A server that has taken its place, and what earlier leaders have kept if it is the leader.
 pub(super) struct Coordinated {
     pub(super) place: KeptPlace,
-    pub(super) leader: Option<(LeaderState, SavedGroup)>,
+    pub(super) leader: Option<(LeaderState, KeptGroup)>,
 }
 
 impl Coordinated {

@@ -33,7 +33,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Values of more bytes are divided among the servers: all but the vectors of a push.
 const DIVIDE_ABOVE: usize = 40;
 
-/// Starts servers, the first of which leads the others.
+/// Starts servers. The first one leads the others.
 fn start(count: usize) -> Vec<Arc<Server>> {
     start_with(count, || ServerOptions::new("127.0.0.1:0"), Server::address)
 }

@@ -3,13 +3,13 @@
 use tonic::Status;
 
 use super::{Group, Member};
-use crate::coordinator::{LeaderState, MemberRecord, SavedGroup};
+use crate::coordinator::{KeptGroup, LeaderState, MemberRecord};
 use crate::server::coordinated::PAUSE;
 
 impl Group {
     /// Returns the group of the first server, with what earlier ones have kept. Members keep their
     /// ranks, and live for a lease, in which they join again.
-    pub(crate) fn with_leader(self, leader: LeaderState, saved: SavedGroup) -> Self {
+    pub(crate) fn with_leader(self, leader: LeaderState, saved: KeptGroup) -> Self {
         let now = self.now();
         {
             let mut state = self.state();

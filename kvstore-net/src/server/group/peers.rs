@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use crate::proto::{self, follower_message, leader_message};
 use crate::rules::Link;
 
-/// The most pushes of a member of which a server keeps something for another server. A member has
-/// fewer pushes to rounds at the same time.
+/// The most pushes of a member that a server remembers for another server. A member has fewer
+/// pushes to rounds at the same time.
 const MOST_PUSHES: usize = 1024;
 
 /// The push of a member to a round, at all servers.
