@@ -90,6 +90,7 @@ mod endpoint;
 mod etcd;
 #[cfg(test)]
 mod faults;
+mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -5,8 +5,8 @@ use std::slice;
 
 use kvstore_core::{Key, Result, Snapshot, Value, fallible};
 
-use super::format::crc;
 use super::heads::{Digests, KeyDigest};
+use crate::files::crc;
 
 /// The most keys of a record with checksums.
 const MOST_KEYS: usize = 4096;

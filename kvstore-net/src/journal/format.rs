@@ -17,7 +17,7 @@
 //!   journal is found. The CRC of head and data is computed without a lock.
 //! - The library detects accidents. Who can write the file can also write the checksums.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crate::files::crc;
 
 /// The version that this library writes. It reads no other version.
 pub(crate) const VERSION: u32 = 1;
@@ -60,31 +60,6 @@ impl Kind {
     pub(crate) fn of(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u32 == number)
     }
-}
-
-/// A checksum of bytes that are in several pieces.
-pub(crate) struct Crc(Digest);
-
-impl Crc {
-    pub(crate) fn new() -> Self {
-        Self(Digest::new(CrcAlgorithm::Crc64Nvme))
-    }
-
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.finalize()
-    }
-}
-
-pub(crate) fn crc(pieces: &[&[u8]]) -> u64 {
-    let mut crc = Crc::new();
-    for piece in pieces {
-        crc.add(piece);
-    }
-    crc.get()
 }
 
 /// Returns the header, and the checksum with which the chain begins.
@@ -163,12 +138,6 @@ pub(super) fn u64_at(bytes: &[u8; FRAME], at: usize) -> u64 {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_checksum_is_that_of_the_standard() {
-        // The check value of CRC-64/NVME.
-        assert_eq!(crc(&[b"1234", b"56789"]), 0xae8b_1486_0a79_9888);
-    }
 
     #[test]
     fn each_changed_bit_of_a_frame_is_found() {

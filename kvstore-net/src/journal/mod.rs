@@ -29,9 +29,9 @@ use kvstore_core::{Error, Result, Snapshot};
 use prost::Message as _;
 
 use self::digests::digest_records;
-use self::format::crc;
 use self::heads::{Failed, Head, Mark, Participant, Reason, Start};
 use self::writer::Writer;
+use crate::files::crc;
 
 pub(crate) use self::caller::{Callers, with_caller, with_callers};
 pub(crate) use self::digests::{ContentDigests, value_digest};

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use kvstore_core::{Error, Result, fallible};
 
-use super::format::{
-    CHECKSUM, FRAME, Frame, HEADER, Kind, MAGIC, VERSION, crc, header, u32_at, u64_at,
-};
+use super::format::{CHECKSUM, FRAME, Frame, HEADER, Kind, MAGIC, VERSION, header, u32_at, u64_at};
 use super::heads::Head;
+use crate::files::crc;
 
 /// The bytes that are read from a file at once.
 const BUFFER: usize = 256 << 10;

@@ -11,8 +11,9 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, k
 use super::Journal;
 use super::caller::{Callers, callers};
 use super::digests::value_digest;
-use super::format::{Crc, MOST_DATA, MOST_INLINE};
+use super::format::{MOST_DATA, MOST_INLINE};
 use super::heads::{self, Call, Data, Failed, KeyStep};
+use crate::files::Crc;
 use crate::proto;
 use crate::proto::request::Verb;
 

@@ -1,7 +1,8 @@
 //! Journals in memory, for the fuzz target `journal` and for tests.
 
-use super::format::{CHECKSUM, FRAME, Frame, HEADER, crc, header};
+use super::format::{CHECKSUM, FRAME, Frame, HEADER, header};
 use super::heads::{Call, Head, KeyStep, Participant, Start};
+use crate::files::crc;
 use crate::proto;
 use crate::proto::request::Verb;
 

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use kvstore_core::{Error, Result, fallible};
 
-use super::format::{CHECKSUM, FRAME, Frame, MOST_INLINE, crc, header};
+use super::format::{CHECKSUM, FRAME, Frame, MOST_INLINE, header};
 use super::heads::{Failed, Head};
 use super::reader::{Position, Reader};
+use crate::files::{crc, lock};
 
 /// The bytes of the file that are written at once, for records without long data.
 const SHORT: usize = MOST_INLINE + (8 << 10);
@@ -43,15 +44,7 @@ impl Writer {
         };
         let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = opened.map_err(failed("opening"))?;
-        file.try_lock().map_err(|error| {
-            let error = match error {
-                std::fs::TryLockError::Error(error) => error,
-                std::fs::TryLockError::WouldBlock => {
-                    io::Error::other("another server writes this file")
-                }
-            };
-            failed("opening")(error)
-        })?;
+        lock(&file, "this file").map_err(failed("opening"))?;
         let mut reader = Reader::open(path)?.skipping_data();
         while reader.next()?.is_some() {}
         let (mut end, incomplete) = (reader.position(), reader.incomplete());

@@ -127,7 +127,7 @@ fn a_journal_has_several_runs() {
     // Only one server at a time.
     let options = ServerOptions::new("127.0.0.1:0").journal(first.journal(), JournalMode::Full);
     let error = Server::start(backends(), &options).unwrap_err();
-    assert!(error.chain().ends_with("another server writes this file"), "{}", error.chain());
+    assert!(error.chain().ends_with("another server uses this file"), "{}", error.chain());
     drop(store);
     first.end_and_replay();
     let folder = Arc::clone(&first.folder);

@@ -46,6 +46,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
         "kvstore-net",
         &[
             "faults",
+            "files",
             "quiet",
             "accounts",
             "trace",

@@ -10,7 +10,7 @@
 //! All numbers are little-endian. The message is a [`SavedState`] of Protocol Buffers. The checksum
 //! is the CRC-64/NVME of all bytes before it.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ use kvstore_core::{Backends, Error, Result, Snapshot, fallible, replace_file};
 use prost::Message;
 
 use super::{Point, SavedState, encoded};
-use crate::journal::format::crc;
+use crate::files::{crc, lock};
 
 const MAGIC: &[u8; 8] = b"KVPOINT\0";
 const VERSION: u32 = 1;
@@ -51,15 +51,10 @@ impl PointFolder {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let opening = "opening the folder for recovery points";
         fs::create_dir_all(path).map_err(failed(path, opening))?;
-        let lock = path.join("lock");
-        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&lock);
-        let file = opened.map_err(failed(&lock, opening))?;
-        file.try_lock().map_err(|error| {
-            failed(path, opening)(match error {
-                TryLockError::Error(error) => error,
-                TryLockError::WouldBlock => io::Error::other("another server uses this folder"),
-            })
-        })?;
+        let lock_path = path.join("lock");
+        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path);
+        let file = opened.map_err(failed(&lock_path, opening))?;
+        lock(&file, "this folder").map_err(failed(path, opening))?;
         Ok(Self { path: path.to_owned(), lock: Mutex::new(Some(file)) })
     }
 

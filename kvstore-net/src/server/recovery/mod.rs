@@ -24,7 +24,7 @@ use super::holder::Holder;
 use super::records::SavedRecords;
 #[cfg(test)]
 use crate::faults::Fault;
-use crate::journal::format::crc;
+use crate::files::crc;
 use crate::proto;
 use crate::runtime::in_place;
 
