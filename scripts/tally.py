@@ -135,13 +135,17 @@ def shortened(lines):
 
 def error_of(output):
     """Returns the error of a failed test in one line: after Rust's `panicked at`, after pytest's
-    `E`, or else the first line."""
+    `E`, before Java's stack trace, or else the first line."""
     lines = [line.strip() for line in output if line.strip()]
     for line, next_line in zip(lines, lines[1:]):
         if re.search(r"panicked at .*:\d+:$", line):
             return next_line[:LONGEST_REASON]
     errors = [line[1:].strip() for line in lines if re.match(r"E\s", line)]
-    return first_line((errors or lines or [""])[0])
+    if errors:
+        return first_line(errors[0])
+    frames = [line.startswith("at ") for line in lines]
+    end = frames.index(True) if any(frames) else 1
+    return first_line(" ".join(lines[:end]))
 
 
 def first_line(reason):

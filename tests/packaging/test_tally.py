@@ -116,6 +116,7 @@ test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured
 
     def test_a_java_trace_keeps_its_error_and_the_project_s_frames(self):
         trace = ["org.opentest4j.AssertionFailedError: expected: 1",
+                 "2 but was: 3",
                  "\tat org.junit.Assertions.fail(Assertions.java:1)",
                  "\tat dev.kvstore.PushTest.push(PushTest.java:7)",
                  *["\tat java.base/java.util.A.b(A.java:1)"] * 80,
@@ -125,7 +126,8 @@ test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured
         self.run_command("java", "exit 1", a_xml=report)
         lines = self.summary("java")[1]
         heading = "java: failed: dev.kvstore.PushTest push"
-        self.assertEqual(lines[:5], [heading, trace[0], trace[2], trace[-2], ""])
+        self.assertEqual(lines[:6], [heading, *trace[:2], trace[3], trace[-2], ""])
+        self.assertEqual(lines[-1], f"{heading}: {trace[0]} 2 but was: 3")
 
     def test_the_output_of_failed_cargo_tests_is_repeated(self):
         script = """

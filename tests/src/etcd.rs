@@ -11,13 +11,17 @@ use tempfile::TempDir;
 /// How long etcd may take to start.
 const START: Duration = Duration::from_secs(60);
 
+/// How often etcd is started with other ports.
+const TRIES: u32 = 5;
+
 /// An etcd with its own data. Dropping the value ends it.
 #[derive(Debug)]
 pub struct Etcd {
     process: Child,
     data: TempDir,
-    /// For clients, and for other members. There are none.
-    ports: [u16; 2],
+    /// For clients, for other members, and for questions about its health. There are no other
+    /// members.
+    ports: [u16; 3],
     certificates: Option<PathBuf>,
 }
 
@@ -36,20 +40,26 @@ impl Etcd {
     /// # Panics
     /// If etcd is not installed or does not start.
     pub fn start_with_certificates(folder: &Path) -> Self {
-        Self::start_with(Some(folder.to_owned()))
+        Self::start_with(Some(folder))
     }
 
-    fn start_with(certificates: Option<PathBuf>) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let listeners = [free(), free()];
-        let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
-        let ports = listeners.each_ref().map(port);
-        drop(listeners);
-        let data = tempfile::tempdir().expect("a folder");
-        let process = run(&data, ports, certificates.as_deref());
-        let etcd = Self { process, data, ports, certificates };
-        etcd.wait();
-        etcd
+    fn start_with(certificates: Option<&Path>) -> Self {
+        for _ in 0..TRIES {
+            let listeners =
+                [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+            let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+            let ports = listeners.each_ref().map(port);
+            drop(listeners);
+            let data = tempfile::tempdir().expect("a folder");
+            let process = run(&data, ports, certificates);
+            let certificates = certificates.map(Path::to_owned);
+            let mut etcd = Self { process, data, ports, certificates };
+            if etcd.wait() {
+                return etcd;
+            }
+            // Another program has taken one of the ports since they were found.
+        }
+        panic!("etcd ended {TRIES} times when it started");
     }
 
     /// Starts etcd again, with the data that it had.
@@ -59,7 +69,7 @@ impl Etcd {
     pub fn restart(&mut self) {
         self.kill();
         self.process = run(&self.data, self.ports, self.certificates.as_deref());
-        self.wait();
+        assert!(self.wait(), "etcd ended when it started again");
     }
 
     /// Kills etcd.
@@ -86,20 +96,22 @@ impl Etcd {
         format!("127.0.0.1:{}", self.ports[0])
     }
 
-    fn wait(&self) {
+    /// Waits until etcd is ready. Returns false if it has ended.
+    fn wait(&mut self) -> bool {
         let start = Instant::now();
-        while !self.answers() {
+        while !self.is_healthy() {
+            if self.process.try_wait().expect("a process").is_some() {
+                return false;
+            }
             assert!(start.elapsed() < START, "etcd does not answer on {}", self.address());
             std::thread::yield_now();
         }
+        // The answer could be that of another etcd, which has taken the port first.
+        self.process.try_wait().expect("a process").is_none()
     }
 
-    /// Returns whether etcd is ready, or with certificates, whether it listens.
-    fn answers(&self) -> bool {
-        let Ok(mut stream) = TcpStream::connect(self.address()) else { return false };
-        if self.certificates.is_some() {
-            return true;
-        }
+    fn is_healthy(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.ports[2])) else { return false };
         let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
         let (mut answer, mut buffer) = (Vec::new(), [0; 512]);
         if stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").is_ok() {
@@ -118,7 +130,7 @@ impl Drop for Etcd {
     }
 }
 
-fn run(data: &TempDir, [clients, peers]: [u16; 2], certificates: Option<&Path>) -> Child {
+fn run(data: &TempDir, [clients, peers, health]: [u16; 3], certificates: Option<&Path>) -> Child {
     let scheme = if certificates.is_some() { "https" } else { "http" };
     let clients = format!("{scheme}://127.0.0.1:{clients}");
     let peers = format!("http://127.0.0.1:{peers}");
@@ -127,6 +139,7 @@ fn run(data: &TempDir, [clients, peers]: [u16; 2], certificates: Option<&Path>) 
     etcd.arg("--data-dir").arg(data.path());
     etcd.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     etcd.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+    etcd.args(["--listen-metrics-urls", &format!("http://127.0.0.1:{health}")]);
     etcd.args(["--initial-cluster", &format!("default={peers}")]);
     if let Some(folder) = certificates {
         etcd.args(["--client-cert-auth", "--trusted-ca-file"]).arg(folder.join("ca.pem"));

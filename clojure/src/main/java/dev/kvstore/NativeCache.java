@@ -2,13 +2,13 @@ package dev.kvstore;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.PosixFilePermissions;
-import java.util.Arrays;
 import java.util.Map;
 import java.util.zip.CRC32;
 
@@ -43,21 +43,28 @@ final class NativeCache {
         return home.resolve(Path.of(".cache", "kvstore"));
     }
 
+    /** Content that can be read again. It is never in memory as a whole: the heap may be small. */
+    interface Content {
+        InputStream open() throws IOException;
+    }
+
     /**
      * Returns a file with this name and content, and writes it if it does not exist. It is written
      * to a temporary file and renamed, so that other processes see a complete file or none.
      */
-    static Path unpack(Path cache, String name, byte[] content) throws IOException {
-        Path folder = cache.resolve(name(content));
+    static Path unpack(Path cache, String name, Content content) throws IOException {
+        String version = version(content);
+        Path folder = cache.resolve(version);
         createPrivate(folder);
         rejectIfOthersCanWrite(folder);
         Path file = folder.resolve(name);
-        if (Files.isRegularFile(file) && holds(file, content)) {
+        if (Files.isRegularFile(file)
+                && version(() -> Files.newInputStream(file)).equals(version)) {
             return file;
         }
         Path part = Files.createTempFile(folder, "part-", "");
         try {
-            Files.write(part, content);
+            write(content, part);
             Files.move(part, file, StandardCopyOption.ATOMIC_MOVE);
         } finally {
             Files.deleteIfExists(part);
@@ -65,23 +72,12 @@ final class NativeCache {
         return file;
     }
 
-    /**
-     * Returns whether the file has this content. Reads it in pieces, because a second copy of the
-     * content might not fit into a small heap.
-     */
-    private static boolean holds(Path file, byte[] content) throws IOException {
-        byte[] piece = new byte[1 << 16];
-        int start = 0;
-        try (InputStream in = Files.newInputStream(file)) {
-            for (int count; (count = in.readNBytes(piece, 0, piece.length)) > 0; start += count) {
-                int end = start + count;
-                if (end > content.length
-                        || !Arrays.equals(piece, 0, count, content, start, end)) {
-                    return false;
-                }
-            }
+    /** Writes content to a file, in pieces. */
+    static void write(Content content, Path file) throws IOException {
+        try (InputStream in = content.open();
+                OutputStream out = Files.newOutputStream(file)) {
+            in.transferTo(out);
         }
-        return start == content.length;
     }
 
     private static void createPrivate(Path folder) throws IOException {
@@ -141,9 +137,15 @@ final class NativeCache {
      * Returns a folder name that differs between versions of the content. A checksum is enough for
      * that, and a cryptographic digest takes 150 ms in a cold JVM.
      */
-    private static String name(byte[] content) {
+    private static String version(Content content) throws IOException {
         CRC32 checksum = new CRC32();
-        checksum.update(content);
-        return String.format("%08x-%x", checksum.getValue(), content.length);
+        byte[] piece = new byte[1 << 16];
+        long length = 0;
+        try (InputStream in = content.open()) {
+            for (int count; (count = in.read(piece)) > 0; length += count) {
+                checksum.update(piece, 0, count);
+            }
+        }
+        return String.format("%08x-%x", checksum.getValue(), length);
     }
 }

@@ -1,13 +1,12 @@
 package dev.kvstore;
 
 import java.io.IOException;
-import java.io.InputStream;
+import java.net.URL;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -116,39 +115,14 @@ final class NativeLibrary {
                 return open(
                         Path.of(property).toAbsolutePath(), "system property " + PROPERTY + ": ");
             }
-            byte[] content = read();
-            return content != null && (openCached(content) || !isDenied && openTemporary(content));
-        }
-
-        private byte[] read() {
-            String resource = resource(platform(), System.mapLibraryName(NAME));
-            try (InputStream stream = NativeLibrary.class.getResourceAsStream(resource)) {
-                if (stream == null) {
-                    attempts.add(absence());
-                    return null;
-                }
-                return readAll(stream);
-            } catch (IOException exception) {
-                attempts.add("jar resource " + resource + ": " + exception);
-                return null;
+            URL resource = NativeLibrary.class
+                    .getResource(resource(platform(), System.mapLibraryName(NAME)));
+            if (resource == null) {
+                attempts.add(absence());
+                return false;
             }
-        }
-
-        /**
-         * Reads a stream without a second copy of its content, which might not fit into a small
-         * heap.
-         */
-        private static byte[] readAll(InputStream stream) throws IOException {
-            // The streams of jars and files return their size.
-            byte[] content = new byte[stream.available()];
-            int length = stream.readNBytes(content, 0, content.length);
-            byte[] rest = stream.readAllBytes();
-            if (length == content.length && rest.length == 0) {
-                return content;
-            }
-            byte[] all = Arrays.copyOf(content, length + rest.length);
-            System.arraycopy(rest, 0, all, length, rest.length);
-            return all;
+            return openCached(resource::openStream)
+                    || !isDenied && openTemporary(resource::openStream);
         }
 
         private static String absence() {
@@ -162,7 +136,7 @@ final class NativeLibrary {
                     + "; `make jar` on such a machine builds one, -D" + PROPERTY + "=FILE loads it";
         }
 
-        private boolean openCached(byte[] content) {
+        private boolean openCached(NativeCache.Content content) {
             Path file;
             try {
                 file = NativeCache.unpack(
@@ -178,7 +152,7 @@ final class NativeLibrary {
          * Loads the library from a new temporary file. This also works for a second class loader,
          * which must not load the same file again.
          */
-        private boolean openTemporary(byte[] content) {
+        private boolean openTemporary(NativeCache.Content content) {
             Path directory = null;
             Path file = null;
             try {
@@ -186,7 +160,7 @@ final class NativeLibrary {
                 // users.
                 directory = Files.createTempDirectory("kvstore-");
                 file = directory.resolve(System.mapLibraryName(NAME));
-                Files.write(file, content);
+                NativeCache.write(content, file);
                 return open(file, "");
             } catch (IOException exception) {
                 attempts.add("temporary folder: " + exception);

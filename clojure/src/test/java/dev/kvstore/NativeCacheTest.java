@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
@@ -14,6 +15,7 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Random;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
@@ -24,14 +26,15 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 class NativeCacheTest {
-    private static final byte[] CONTENT = new byte[1 << 20];
+    private static final byte[] BYTES = new byte[1 << 20];
+    private static final NativeCache.Content CONTENT = () -> new ByteArrayInputStream(BYTES);
 
     @TempDir
     Path directory;
 
     @Test
     void concurrentUnpackingLeavesACompleteFile() throws Exception {
-        Arrays.fill(CONTENT, (byte) 7);
+        Arrays.fill(BYTES, (byte) 7);
         ExecutorService threads = Executors.newFixedThreadPool(8);
         try {
             for (int round = 0; round < 10; round++) {
@@ -40,7 +43,7 @@ class NativeCacheTest {
                 Callable<Path> unpack = () -> {
                     start.await();
                     Path file = NativeCache.unpack(cache, "file", CONTENT);
-                    assertArrayEquals(CONTENT, Files.readAllBytes(file));
+                    assertArrayEquals(BYTES, Files.readAllBytes(file));
                     return file;
                 };
                 List<Path> files = new ArrayList<>();
@@ -55,6 +58,19 @@ class NativeCacheTest {
             }
         } finally {
             threads.shutdown();
+        }
+    }
+
+    @Test
+    void aDamagedFileIsWrittenAgain() throws Exception {
+        new Random(7).nextBytes(BYTES);
+        Path file = NativeCache.unpack(directory, "file", CONTENT);
+        byte[] damaged = BYTES.clone();
+        damaged[BYTES.length / 2] ^= 1;
+        for (byte[] other : List.of(damaged, Arrays.copyOf(BYTES, 1), new byte[0])) {
+            Files.write(file, other);
+            assertEquals(file, NativeCache.unpack(directory, "file", CONTENT));
+            assertArrayEquals(BYTES, Files.readAllBytes(file));
         }
     }
 

@@ -110,6 +110,15 @@ class NativeLibraryTest {
     }
 
     @Test
+    void aHeapSmallerThanTheLibraryIsEnough() throws Exception {
+        String library = libraryOf(jvm("-Xmx8m", "-XX:+UseSerialGC"));
+        assertEquals(unpackedIn("kvstore"), library);
+        Path file = Files.writeString(directory.resolve("file"), "not a directory");
+        assertServedTemporarily(
+                jvm("-Xmx8m", "-XX:+UseSerialGC", "-Ddev.kvstore.cache=" + file), file.toString());
+    }
+
+    @Test
     void withoutACacheATemporaryFolderIsUsed() throws Exception {
         Path file = Files.writeString(directory.resolve("file"), "not a directory");
         assertServedTemporarily(jvm("-Ddev.kvstore.cache=" + file), file.toString());
