@@ -5,6 +5,7 @@
 
 mod fold;
 mod followed;
+mod sums;
 
 use std::sync::Arc;
 use std::time::Duration;
