@@ -57,7 +57,7 @@ mod tests {
             replay_bytes(&backends, &sample).unwrap()
         });
         assert!(reports.iter().all(|report| report.difference.is_none()));
-        assert_eq!(reports.map(|report| report.num_steps), [0, 1, 2]);
+        assert_eq!(reports.map(|report| report.num_steps), [0, 1, 2, 1]);
     }
 
     #[test]

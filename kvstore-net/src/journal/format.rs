@@ -50,11 +50,23 @@ pub(crate) enum Kind {
     Mark = 5,
     /// The checksums of these contents.
     Digests = 6,
+    /// A server begins to add up the pushes of a round.
+    Attempt = 7,
+    /// Elements of one of these pushes.
+    Part = 8,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Start, Self::Data, Self::Call, Self::Failed, Self::Mark, Self::Digests];
+    const ALL: [Self; 8] = [
+        Self::Start,
+        Self::Data,
+        Self::Call,
+        Self::Failed,
+        Self::Mark,
+        Self::Digests,
+        Self::Attempt,
+        Self::Part,
+    ];
 
     /// Returns the kind with this number, or `None` if it belongs to a later version.
     pub(crate) fn of(number: u32) -> Option<Self> {
@@ -153,9 +165,9 @@ mod tests {
 
     #[test]
     fn kinds_keep_their_numbers() {
-        let numbers: [u32; 6] = Kind::ALL.map(|kind| kind as u32);
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+        let numbers: [u32; 8] = Kind::ALL.map(|kind| kind as u32);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(Kind::ALL.into_iter().all(|kind| Kind::of(kind as u32) == Some(kind)));
-        assert_eq!((Kind::of(0), Kind::of(7)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(9)), (None, None));
     }
 }

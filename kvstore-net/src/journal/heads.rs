@@ -69,7 +69,8 @@ pub(crate) struct KeyStep {
 /// request.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Call {
-    /// The request, without its member. Without values, a push has no fields.
+    /// The request, without its member. The push of a journal without values, and that of a round,
+    /// have no fields.
     #[prost(message, optional, tag = "1")]
     pub(crate) request: Option<proto::Request>,
     /// In the order in which their values were summed.
@@ -87,12 +88,46 @@ pub(crate) struct Call {
     /// The number of the round whose sum this push is. Absent outside of rounds.
     #[prost(uint64, optional, tag = "6")]
     pub(crate) round: Option<u64>,
+    /// The number of the record of the [`Attempt`] whose sum this push is, or 0. Its data are those
+    /// of the attempt.
+    #[prost(uint64, tag = "7")]
+    pub(crate) attempt: u64,
 }
 
-/// A call has failed after its record or its data were written.
+/// A server begins to add up the pushes of a round. If a member fails, there is another attempt
+/// without it. Only the attempt that a [`Call`] names takes effect.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Attempt {
+    /// In the order in which their pushes are summed.
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) members: Vec<AttemptMember>,
+}
+
+/// A member of an attempt.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AttemptMember {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) participant: Option<Participant>,
+    /// Its push, without data.
+    #[prost(message, optional, tag = "2")]
+    pub(crate) push: Option<proto::Push>,
+}
+
+/// The data of the record are the next ones of the push of a member.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Part {
+    /// The number of the record of the [`Attempt`].
+    #[prost(uint64, tag = "1")]
+    pub(crate) attempt: u64,
+    /// The index of the member in the attempt.
+    #[prost(uint32, tag = "2")]
+    pub(crate) member: u32,
+}
+
+/// A call has failed after its record or its data were written, or an attempt was given up.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Failed {
-    /// The number of the record of the call, or 0.
+    /// The number of the record of the call or of the attempt, or 0.
     #[prost(uint64, tag = "1")]
     pub(crate) record: u64,
     /// The number of the call in records of [`Data`], or 0.
@@ -152,4 +187,4 @@ pub(crate) struct Digests {
 macro_rules! heads {
     ($($Head:ident),+) => { $(impl Head for $Head { const KIND: Kind = Kind::$Head; })+ };
 }
-heads!(Start, Data, Call, Failed, Mark, Digests);
+heads!(Start, Data, Call, Failed, Mark, Digests, Attempt, Part);

@@ -5,11 +5,13 @@
 //! - `writer.rs` appends records, `reader.rs` reads and checks them.
 //! - `recording.rs` records a call: first its data, then, with the locks of its keys, that it takes
 //!   effect.
+//! - `attempts.rs` records the pushes of a round, while a server adds them up.
 //!
 //! Locks, in this order: that of the order of calls, those of the store, and that of the file. A
 //! push shares the first one until its record is written, so a later record is that of a later
 //! call. Every other change of the store holds it alone, because it may affect all keys.
 
+mod attempts;
 pub(crate) mod caller;
 mod digests;
 pub(crate) mod format;
@@ -33,6 +35,7 @@ use self::heads::{Failed, Head, Mark, Participant, Reason, Start};
 use self::writer::Writer;
 use crate::files::crc;
 
+pub(crate) use self::attempts::AttemptRecord;
 pub(crate) use self::caller::{Callers, with_caller, with_callers};
 pub(crate) use self::digests::{ContentDigests, value_digest};
 pub use self::reader::IncompleteRecord;

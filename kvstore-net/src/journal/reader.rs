@@ -6,7 +6,9 @@ use std::path::Path;
 
 use kvstore_core::{Error, Result, fallible};
 
-use super::format::{CHECKSUM, FRAME, Frame, HEADER, Kind, MAGIC, VERSION, header, u32_at, u64_at};
+use super::format::{
+    CHECKSUM, FRAME, Frame, HEADER, Kind, MAGIC, MOST_INLINE, VERSION, header, u32_at, u64_at,
+};
 use super::heads::Head;
 use crate::files::crc;
 
@@ -151,7 +153,8 @@ impl<R: Read + Seek> Reader<R> {
         self.incomplete = (num_bytes > 0).then_some(IncompleteRecord { offset, num_bytes });
     }
 
-    fn remaining(&self) -> u64 {
+    /// Returns the number of bytes that follow.
+    pub(crate) fn remaining(&self) -> u64 {
         self.len.saturating_sub(self.position.offset)
     }
 
@@ -198,7 +201,9 @@ impl<R: Read + Seek> Reader<R> {
             self.set_incomplete();
             return Ok(None);
         }
-        let is_skipped = self.skips_data && frame.data > 0 && frame.kind == Kind::Data as u32;
+        let is_skipped = self.skips_data
+            && usize::try_from(frame.data).is_ok_and(|len| len >= MOST_INLINE)
+            && matches!(Kind::of(frame.kind), Some(Kind::Data | Kind::Part));
         let head = self.bytes(frame.head)?;
         let data = if is_skipped {
             let skipped = self.input.seek_relative(i64::from(frame.data));

@@ -9,10 +9,11 @@ use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len, message};
 
 use super::Journal;
+use super::attempts::AttemptRecord;
 use super::caller::{Callers, callers};
 use super::digests::value_digest;
 use super::format::{MOST_DATA, MOST_INLINE};
-use super::heads::{self, Call, Data, Failed, KeyStep};
+use super::heads::{self, Call, Data, Failed, Head, KeyStep};
 use crate::files::Crc;
 use crate::proto;
 use crate::proto::request::Verb;
@@ -50,33 +51,38 @@ impl CallData {
             self.num_bytes = num_bytes;
             return Ok(Ok(()));
         }
-        let call = journal.next_call.fetch_add(1, Ordering::Relaxed);
-        let head = Data { call }.encode_to_vec();
-        let write = |group: &[&[u8]]| {
-            let mut contents = Crc::new();
-            contents.add(&head);
-            for piece in group {
-                contents.add(piece);
-            }
-            journal.write_with_data::<Data>(&head, group, contents.get())
-        };
-        let write_all = || {
-            let (mut group, mut num_bytes) = (Vec::new(), 0);
-            for piece in pieces.iter().flat_map(|piece| piece.chunks(MOST_DATA)) {
-                if num_bytes + piece.len() > MOST_DATA || group.len() == MOST_PIECES {
-                    write(&group)?;
-                    group.clear();
-                    num_bytes = 0;
-                }
-                group.push(piece);
-                num_bytes += piece.len();
-            }
-            write(&group).map(drop)
-        };
-        self.call = call;
+        self.call = journal.next_call.fetch_add(1, Ordering::Relaxed);
         self.num_bytes = num_bytes;
-        Ok(write_all())
+        let head = Data { call: self.call }.encode_to_vec();
+        Ok(write_pieces::<Data>(journal, &head, pieces))
     }
+}
+
+/// Writes data in records with the same head.
+pub(super) fn write_pieces<H: Head>(
+    journal: &Journal,
+    head: &[u8],
+    pieces: &[&[u8]],
+) -> io::Result<()> {
+    let write = |group: &[&[u8]]| {
+        let mut contents = Crc::new();
+        contents.add(head);
+        for piece in group {
+            contents.add(piece);
+        }
+        journal.write_with_data::<H>(head, group, contents.get())
+    };
+    let (mut group, mut num_bytes) = (Vec::new(), 0);
+    for piece in pieces.iter().flat_map(|piece| piece.chunks(MOST_DATA)) {
+        if num_bytes + piece.len() > MOST_DATA || group.len() == MOST_PIECES {
+            write(&group)?;
+            group.clear();
+            num_bytes = 0;
+        }
+        group.push(piece);
+        num_bytes += piece.len();
+    }
+    if group.is_empty() { Ok(()) } else { write(&group).map(drop) }
 }
 
 /// A call whose data are written. The call has a record when it takes effect.
@@ -176,11 +182,22 @@ pub(crate) struct PushRecord<'a> {
     recording: Recording<'a>,
     order: Option<RwLockReadGuard<'a, ()>>,
     request: Vec<u8>,
+    /// The number of the record of an attempt whose sum this push is, or 0.
+    attempt: u64,
 }
 
 impl<'a> PushRecord<'a> {
     pub(super) fn new(journal: &'a Journal, order: RwLockReadGuard<'a, ()>) -> Self {
-        Self { recording: Recording::new(journal), order: Some(order), request: Vec::new() }
+        let (recording, order) = (Recording::new(journal), Some(order));
+        Self { recording, order, request: Vec::new(), attempt: 0 }
+    }
+
+    /// Makes this the push of the sum of an attempt. A journal without values has no attempts.
+    pub(crate) fn set_attempt(&mut self, attempt: Option<&AttemptRecord<'_>>) {
+        self.request = request_of(Verb::Push(proto::Push::default()));
+        if let Some(attempt) = attempt {
+            (self.attempt, self.recording.data.num_bytes) = (attempt.number, attempt.num_bytes);
+        }
     }
 
     /// Writes the data of the push.
@@ -215,7 +232,7 @@ impl<'a> PushRecord<'a> {
             Some(step) => format!("the push of key `{}`", step.key),
             None => "a push".to_owned(),
         };
-        let call = Call { steps, has_updater, ..Call::default() };
+        let call = Call { steps, has_updater, attempt: self.attempt, ..Call::default() };
         let request = mem::take(&mut self.request);
         self.recording.write_call(&what, call, &request)?;
         // An updater may make other calls.

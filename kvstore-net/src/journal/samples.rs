@@ -1,7 +1,7 @@
 //! Journals in memory, for the fuzz target `journal` and for tests.
 
 use super::format::{CHECKSUM, FRAME, Frame, HEADER, header};
-use super::heads::{Call, Head, KeyStep, Participant, Start};
+use super::heads::{Attempt, AttemptMember, Call, Failed, Head, KeyStep, Part, Participant, Start};
 use crate::files::crc;
 use crate::proto;
 use crate::proto::request::Verb;
@@ -46,8 +46,8 @@ impl Sample {
     }
 }
 
-/// Returns valid journals: without calls, without values and with values.
-pub(crate) fn samples() -> [Vec<u8>; 3] {
+/// Returns valid journals: without calls, without values, with values, and with a round.
+pub(crate) fn samples() -> [Vec<u8>; 4] {
     let start = |has_values| {
         let store = "local".to_owned();
         Sample::new().with(&Start { store, has_values, ..Start::default() }, &[])
@@ -64,7 +64,38 @@ pub(crate) fn samples() -> [Vec<u8>; 3] {
         .with_call(push(), &[("w", 2)], &[3; 8]);
     let without = Verb::Push(proto::Push::default());
     let without_values = start(false).with_call(without, &[("w", 1)], &[]);
-    [start(true), without_values, with_values].map(|sample| sample.bytes)
+    let init = proto::Init { values: value(), ..proto::Init::default() };
+    let participants: Vec<_> = ["a", "b"]
+        .map(|name| Participant { name: name.to_owned(), weight: Some(0.5), ..<_>::default() })
+        .into();
+    let round = Some(proto::RoundPush { weight: Some(0.5), ..proto::RoundPush::default() });
+    let push = proto::Push { values: value(), round, ..proto::Push::default() };
+    let member = |participant: &Participant| AttemptMember {
+        participant: Some(participant.clone()),
+        push: Some(push.clone()),
+    };
+    let attempt = Attempt { members: participants.iter().map(member).collect() };
+    let step = KeyStep { key: "w".to_owned(), version: 1, before: None };
+    let empty = Some(Verb::Push(proto::Push::default()));
+    let call = Call {
+        request: Some(proto::Request { verb: empty, ..proto::Request::default() }),
+        participants,
+        steps: Vec::from([step]),
+        // The numbers of the records of the attempts below are 3 and 5.
+        attempt: 5,
+        ..Call::default()
+    };
+    let with_round = start(true)
+        .with_call(Verb::Init(init), &[], &[1; 8])
+        .with(&attempt, &[])
+        .with(&Part { attempt: 3, member: 0 }, &[2; 8])
+        .with(&attempt, &[])
+        .with(&Part { attempt: 5, member: 0 }, &[2; 8])
+        .with(&Failed { record: 3, data: 0 }, &[])
+        .with(&Part { attempt: 5, member: 1 }, &[3; 4])
+        .with(&Part { attempt: 5, member: 1 }, &[3; 4])
+        .with(&call, &[]);
+    [start(true), without_values, with_values, with_round].map(|sample| sample.bytes)
 }
 
 /// Returns these bytes as records with the right numbers and checksums, so that changed bytes reach

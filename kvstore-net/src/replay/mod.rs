@@ -1,8 +1,10 @@
 //! [`replay`]: makes the calls of a journal again, and compares the results.
 //!
 //! A replay reads the journal twice. First it finds the calls that have failed and the marks of
-//! checkpoints (`index.rs`), without the data of calls. Then it makes the calls (`player.rs`).
+//! checkpoints (`index.rs`), without the data of calls. Then it makes the calls (`player.rs`), and
+//! adds up the pushes of rounds again (`attempt.rs`).
 
+mod attempt;
 mod index;
 mod player;
 mod report;
@@ -92,9 +94,9 @@ pub fn replay(
     let mut player = Player::new(backends, &index);
     let start = Instant::now();
     if let Some(mark) = begin {
-        reader.continue_at(mark.position)?;
+        reader.continue_at(mark.begin)?;
         if let Some((snapshot, _)) = from.0.get(mark.wanted) {
-            player.begin_at(&mark.start, snapshot)?;
+            player.begin_at(mark, snapshot)?;
         }
     }
     let first = reader.position().offset;

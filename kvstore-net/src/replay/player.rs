@@ -5,12 +5,15 @@ use std::io::{Read, Seek};
 use std::mem;
 use std::sync::Arc;
 
-use kvstore_core::{Backends, Error, LocalStore, Result, Snapshot, StartedPush, fallible};
+use kvstore_core::{
+    Backends, Error, Key, LocalStore, Result, Snapshot, StartedPush, Value, fallible,
+};
 
+use super::attempt::Refold;
 use super::index::{FoundMark, Index};
 use super::report::{Difference, ReplayReport, ReplayedKey};
 use crate::journal::format::Kind;
-use crate::journal::heads::{Call, Data, Digests, Failed, KeyStep, Mark, Reason, Start};
+use crate::journal::heads::{Call, Data, Digests, Failed, KeyStep, Mark, Part, Reason, Start};
 use crate::journal::{ContentDigests, RawRecord, Reader, value_digest};
 use crate::proto;
 use crate::proto::request::Verb;
@@ -36,6 +39,11 @@ pub(super) struct Player<'a> {
     stage: Option<Stage>,
     /// The data of calls that have no record yet.
     data: HashMap<u64, Vec<Vec<u8>>>,
+    /// The attempts that may take effect, by the number of their record. An error does not matter
+    /// until one takes effect.
+    attempts: HashMap<u64, Result<Refold>>,
+    /// The number of the mark after which calls are made. Only the attempts before it are needed.
+    begin: u64,
     marks: HashMap<u64, ReachedMark>,
     /// The mark of the end of the server.
     end: Option<u64>,
@@ -65,6 +73,8 @@ impl<'a> Player<'a> {
             index,
             stage: None,
             data: HashMap::new(),
+            attempts: HashMap::new(),
+            begin: 0,
             marks: HashMap::new(),
             end: None,
             versions: HashMap::new(),
@@ -72,9 +82,10 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Begins with the contents of a checkpoint, in the run of this start.
-    pub(super) fn begin_at(&mut self, start: &Start, snapshot: &Snapshot) -> Result<()> {
-        self.start(start)?;
+    /// Begins with the contents of a checkpoint, at its mark.
+    pub(super) fn begin_at(&mut self, mark: &FoundMark, snapshot: &Snapshot) -> Result<()> {
+        self.start(&mark.start)?;
+        self.begin = mark.number;
         if let Some(Stage(contents)) = &self.stage {
             contents.rollback(snapshot)?;
         }
@@ -110,9 +121,36 @@ impl<'a> Player<'a> {
         reader: &Reader<R>,
         record: &mut RawRecord,
     ) -> Result<(), Stop> {
-        self.report.is_ended = false;
-        match reader.kind(record)? {
+        let kind = reader.kind(record)?;
+        if record.number <= self.begin && !matches!(kind, Kind::Attempt | Kind::Part) {
+            if kind == Kind::Call {
+                let Call { attempt, .. } = reader.head(record)?;
+                self.attempts.remove(&attempt);
+            }
+            return Ok(());
+        }
+        if matches!(kind, Kind::Start | Kind::Call | Kind::Mark) {
+            self.report.is_ended = false;
+        }
+        match kind {
             Kind::Start => self.start(&reader.head(record)?)?,
+            Kind::Attempt => {
+                if self.stage.is_some() && !self.index.failed.contains(&record.number) {
+                    let attempt = reader.head(record)?;
+                    let refold = Refold::new(self.backends, attempt, reader.remaining());
+                    fallible::reserve_entries(&mut self.attempts, 1)?;
+                    self.attempts.insert(record.number, refold);
+                }
+            }
+            Kind::Part => {
+                let Part { attempt, member } = reader.head(record)?;
+                if let Some(found) = self.attempts.get_mut(&attempt)
+                    && let Ok(refold) = found
+                    && let Err(error) = refold.take(self.backends, member, &record.data)
+                {
+                    *found = Err(error);
+                }
+            }
             Kind::Data => {
                 let Data { call } = reader.head(record)?;
                 fallible::reserve_entries(&mut self.data, 1)?;
@@ -144,7 +182,7 @@ impl<'a> Player<'a> {
 
     fn start(&mut self, start: &Start) -> Result<()> {
         self.report.num_runs += 1;
-        (self.stage, self.data) = (None, HashMap::new());
+        (self.stage, self.data, self.attempts) = (None, HashMap::new(), HashMap::new());
         self.versions.clear();
         self.marks.clear();
         self.report.keys.values_mut().for_each(|key| key.version = 0);
@@ -166,6 +204,7 @@ impl<'a> Player<'a> {
             0 => Vec::from([mem::take(&mut record.data)]),
             number => self.data.remove(&number).unwrap_or_default(),
         };
+        let refold = self.attempts.remove(&call.attempt);
         if self.index.failed.contains(&record.number) {
             self.report.num_failed += 1;
             return Ok(());
@@ -176,7 +215,7 @@ impl<'a> Player<'a> {
             Error::Unsupported(format!("{place}: the verb is unknown: a later version wrote it"))
         })?;
         if let Verb::Push(push) = verb {
-            return self.push(&place, &call, push, &pieces);
+            return self.push(&place, &call, (push, &pieces), refold);
         }
         self.report.num_changes += 1;
         let Some(Stage(contents)) = &self.stage else {
@@ -213,8 +252,8 @@ impl<'a> Player<'a> {
         &mut self,
         place: &Place,
         call: &Call,
-        push: proto::Push,
-        pieces: &[Vec<u8>],
+        (push, pieces): (proto::Push, &[Vec<u8>]),
+        refold: Option<Result<Refold>>,
     ) -> Result<(), Stop> {
         if let Some(Stage(contents)) = &self.stage {
             if call.has_updater {
@@ -224,14 +263,17 @@ impl<'a> Player<'a> {
                 ))
                 .into());
             }
-            let compression = push.compression.as_ref().map_or(Ok(None), to_compression)?;
-            let verb = Verb::Push(push);
-            let payload = payload(self.backends, place, &verb, pieces)?;
-            let (Verb::Push(push), Payload::Values(values)) = (verb, payload) else {
-                return Err(verbs::wrong_payload().into());
+            let (keys, values) = match refold {
+                Some(refold) => {
+                    let summed = refold.and_then(|refold| refold.finish(&call.participants));
+                    summed.map_err(|error| differs("the sum of a round", &error))?
+                }
+                None if call.attempt != 0 => {
+                    let text = format!("record {} does not begin its round", call.attempt);
+                    return Err(place.corrupt(text).into());
+                }
+                None => pushed(self.backends, (place, contents), push, pieces)?,
             };
-            let values = contents.decoded(compression, &push, values)?;
-            let keys = verbs::keys_in(&push.values)?;
             let mut difference = None;
             let mut num_compared = 0;
             let pushed = contents.store().push_observed(&keys, &values, &mut |started| {
@@ -363,6 +405,23 @@ impl Place {
 
 fn differs(what: &str, error: &Error) -> Stop {
     Stop::Difference(format!("{what} fails, but took effect on the server: {}", error.chain()))
+}
+
+/// Returns the keys and values of a push outside of rounds.
+fn pushed(
+    backends: &Backends,
+    (place, contents): (&Place, &Contents),
+    push: proto::Push,
+    pieces: &[Vec<u8>],
+) -> Result<(Vec<Key>, Vec<Value>)> {
+    let compression = push.compression.as_ref().map_or(Ok(None), to_compression)?;
+    let verb = Verb::Push(push);
+    let payload = payload(backends, place, &verb, pieces)?;
+    let (Verb::Push(push), Payload::Values(values)) = (verb, payload) else {
+        return Err(verbs::wrong_payload());
+    };
+    let values = contents.decoded(compression, &push, values)?;
+    Ok((verbs::keys_in(&push.values)?, values))
 }
 
 /// Returns the data of a call.

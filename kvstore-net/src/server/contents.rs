@@ -15,7 +15,7 @@ use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::journal::heads::Reason;
-use crate::journal::{Journal, PushRecord};
+use crate::journal::{AttemptRecord, Journal, PushRecord};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -156,13 +156,23 @@ impl Contents {
         self.push_recorded(record, push, values)
     }
 
-    /// Pushes the sums of a round, which are not compressed.
-    pub(super) fn push_sums(&self, push: proto::Push, sums: Vec<Value>) -> Result<()> {
+    /// Pushes the sums of a round, which are not compressed. The journal has the pushes of its
+    /// members.
+    pub(super) fn push_sums(
+        &self,
+        push: proto::Push,
+        sums: Vec<Value>,
+        attempt: Option<AttemptRecord<'_>>,
+    ) -> Result<()> {
         let mut record = self.journal.as_ref().and_then(Journal::push);
         if let Some(record) = &mut record {
-            record_data(record, &push, &sums)?;
+            record.set_attempt(attempt.as_ref());
         }
-        self.push_recorded(record, push, sums).map(drop)
+        self.push_recorded(record, push, sums)?;
+        if let Some(attempt) = attempt {
+            attempt.finish();
+        }
+        Ok(())
     }
 
     fn push_recorded(

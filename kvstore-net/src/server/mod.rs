@@ -23,7 +23,7 @@ mod records;
 pub(crate) mod recovery;
 mod replies;
 mod report;
-mod rounds;
+pub(crate) mod rounds;
 pub(crate) mod service;
 pub(crate) mod serving;
 mod snapshots;

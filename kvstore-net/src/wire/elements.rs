@@ -131,7 +131,7 @@ impl Elements {
 }
 
 /// Assembles values from data.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Receiver {
     /// Tensors in host memory, in the order of their data.
     parts: Vec<Part>,
@@ -276,6 +276,11 @@ impl Receiver {
     /// Returns whether data are missing.
     pub(crate) fn is_waiting(&self) -> bool {
         self.missing > 0
+    }
+
+    /// Returns the memory of the values, in the order of their data.
+    pub(crate) fn data(&self) -> Result<Vec<&[u8]>> {
+        fallible::try_collect(self.parts.iter().map(|part| part.tensor.host_bytes()))
     }
 
     /// Returns the values.

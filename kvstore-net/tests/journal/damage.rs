@@ -1,12 +1,14 @@
 //! Damaged and incomplete journals.
 
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
 use kvstore_core::{ErrorCode, Optimizer};
 
 use super::*;
 
-/// Returns the bytes of a small journal, and the ends of its records.
+/// Returns the bytes of a small journal with two pushes and a round, and the ends of its calls.
 fn small() -> (Vec<u8>, Vec<u64>) {
     let recorded = Recorded::start(JournalMode::Full);
     let store = recorded.connect("worker");
@@ -21,7 +23,17 @@ fn small() -> (Vec<u8>, Vec<u64>) {
         store.push(&[key("w")], &[value(&[number; 2])], 0).unwrap();
         note();
     }
-    drop(store);
+    let members = ["a", "b"].map(|name| {
+        let options = network::options(&recorded.server).name(name);
+        network::connect(&options.quorum(2).grace(Duration::ZERO))
+    });
+    thread::scope(|scope| {
+        for member in &members {
+            scope.spawn(|| member.push(&[key("w")], &[value(&[5.0; 2])], 0).unwrap());
+        }
+    });
+    note();
+    drop((store, members));
     recorded.server.shut_down();
     let bytes = fs::read(recorded.journal()).unwrap();
     (bytes, ends)

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use kvstore_core::{Error, ErrorCode, Optimizer};
 use kvstore_net::ServerStatus;
@@ -123,6 +125,53 @@ fn pushes_fail_without_a_required_journal() {
     let report = replay_all(&disk.journal()).unwrap();
     assert_eq!((report.difference, report.keys["large"].num_steps), (None, num_pushed));
     assert_eq!(report.keys["w"].num_steps, num_small + 1);
+}
+
+#[test]
+fn rounds_continue_or_fail_without_room_for_the_pushes_of_their_members() {
+    for is_required in [false, true] {
+        let Some(disk) = SmallDisk::mount() else { return };
+        let (server, store) = disk.start(is_required);
+        let members = ["a", "b"].map(|name| {
+            let options = network::options(&server).name(name);
+            network::connect(&options.quorum(2).grace(Duration::ZERO))
+        });
+        let push =
+            |member: &NetStore| member.push(&[key("large")], &[value(&vec![1.0; 20_000])], 0);
+        let mut num_pushed = 0;
+        let error = loop {
+            let [a, b] = thread::scope(|scope| {
+                members
+                    .each_ref()
+                    .map(|member| scope.spawn(|| push(member)))
+                    .map(|push| push.join().unwrap())
+            });
+            assert_eq!(a.is_ok(), b.is_ok());
+            match a {
+                Ok(()) => num_pushed += 1,
+                Err(error) => break Some(error.chain()),
+            }
+            if num_pushed == 10 {
+                break None;
+            }
+        };
+        assert_eq!(error.is_some(), is_required);
+        let error = error.or(status(&server).error).unwrap();
+        assert!(
+            error.contains("writing the push of a round to a journal: No space left"),
+            "{error}"
+        );
+        assert_eq!(store.versions(&[key("large")]).unwrap(), [num_pushed]);
+        if is_required {
+            store.push(&[key("w")], &[value(&[1.0])], 0).unwrap();
+        }
+        drop((store, members));
+        server.shut_down();
+        let report = replay_all(&disk.journal()).unwrap();
+        assert_eq!((report.difference, report.incomplete), (None, None));
+        let num_steps = report.keys.get("large").map_or(0, |key| key.num_steps);
+        assert!(if is_required { num_steps == num_pushed } else { num_steps < 10 }, "{num_steps}");
+    }
 }
 
 #[test]

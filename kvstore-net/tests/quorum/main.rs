@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a check fails by panicking")]
 
 mod failures;
+mod journals;
 #[path = "../network/mod.rs"]
 mod network;
 mod random;

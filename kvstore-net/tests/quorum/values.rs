@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use kvstore::backends;
 use kvstore_core::{
-    BinaryOp, Compression, DType, Key, KvStore, LocalStore, Optimizer, Scalar, Snapshot, Value,
-    WorkerGroup,
+    BinaryOp, Compression, DType, Key, KvStore, LocalStore, Scalar, Value, WorkerGroup,
 };
-use kvstore_net::{JournalMode, NetStore, ReplayOptions, Server, ServerOptions, replay};
+use kvstore_net::NetStore;
 
 use super::network::pushes::{check_equal, initial, model, momentum, pushed, varied};
 use super::network::{connect, key};
-use super::{in_rounds, initialise, member, start, start_with};
+use super::{in_rounds, initialise, member, start};
 
 /// Pushes of each store at the same time.
 fn push_all(stores: &[NetStore], values: impl Fn(usize) -> (Vec<Key>, Vec<Value>) + Sync) {
@@ -117,48 +116,5 @@ fn compressed_pushes_have_the_bits_of_a_local_store() {
                 assert!(found == expected, "round {round}, key `{key}`");
             }
         }
-    }
-}
-
-/// The journal of each server has its parts of the rounds, and a checkpoint those of all servers.
-#[test]
-fn journals_and_checkpoints_have_the_rounds() {
-    let folder = tempfile::tempdir().unwrap();
-    let checkpoints = folder.path().join("checkpoints");
-    std::fs::create_dir(&checkpoints).unwrap();
-    // Each server has a file of its own.
-    let count = std::cell::Cell::new(0);
-    let options = || {
-        count.set(count.get() + 1);
-        let journal = folder.path().join(format!("journal-{}", count.get()));
-        ServerOptions::new("127.0.0.1:0")
-            .journal(journal, JournalMode::Full)
-            .checkpoints(&checkpoints)
-    };
-    let servers = start_with(3, options, Server::address);
-    let stores = ["c", "a", "b"].map(|name| member(&servers, name, 3));
-    let (keys, values) = initial();
-    stores[0].init(&keys, &values).unwrap();
-    stores[0].set_optimizer(Optimizer::new("adam").unwrap()).unwrap();
-    for round in 0..5 {
-        let seed = |index: usize| 10 * round + u32::try_from(index).unwrap();
-        push_all(&stores, |index| pushed(seed(index)));
-    }
-    let found = stores[0].pull(&keys, 0).unwrap();
-    stores[0].checkpoint_on_servers("after").unwrap();
-    let restored = LocalStore::new("local", backends().clone()).unwrap();
-    restored.rollback(&Snapshot::read(backends(), checkpoints.join("after")).unwrap()).unwrap();
-    for (found, expected) in found.iter().zip(restored.pull(&keys, 0).unwrap()) {
-        assert!(found.to_bytes().unwrap() == expected.to_bytes().unwrap());
-    }
-    drop(stores);
-    for (server, number) in servers.iter().zip([3, 1, 2]) {
-        server.shut_down();
-        let journal = folder.path().join(format!("journal-{number}"));
-        let report = replay(backends(), &journal, &ReplayOptions::default()).unwrap();
-        assert_eq!(report.difference, None);
-        assert_eq!(report.num_steps, 5, "{number}");
-        let members: Vec<_> = report.members.iter().map(|(name, num)| (&**name, *num)).collect();
-        assert_eq!(members, [("a", 5), ("b", 5), ("c", 5)]);
     }
 }

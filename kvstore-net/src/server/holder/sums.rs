@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use kvstore_core::{Error, Result, Value};
 
 use super::Holder;
+use crate::journal::AttemptRecord;
 use crate::proto;
 
 impl Holder {
@@ -16,6 +17,7 @@ impl Holder {
         &self,
         (push, heads): (proto::Push, &[proto::Value]),
         sums: Vec<Value>,
+        attempt: Option<AttemptRecord<'_>>,
     ) -> Result<()> {
         let _kept = self.keep_keys();
         if !self.has_layouts_of(heads) {
@@ -24,7 +26,7 @@ impl Holder {
                 source: "another worker has removed or replaced a key meanwhile".into(),
             });
         }
-        self.contents.push_sums(push, sums)
+        self.contents.push_sums(push, sums, attempt)
     }
 
     /// Returns whether all keys have the layouts of these values, if the group has several servers.

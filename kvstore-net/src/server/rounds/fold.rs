@@ -7,6 +7,8 @@ use kvstore_core::{Backends, Error, Result, Value, fallible};
 use tokio::sync::oneshot;
 
 use super::sums::{self, AHEAD, Step};
+use crate::journal::AttemptRecord;
+use crate::proto;
 use crate::runtime::in_place;
 use crate::server::group::{Entrant, Fate};
 use crate::server::metrics::Metrics;
@@ -39,8 +41,9 @@ impl From<Error> for Failed {
 pub(super) async fn fold(
     server: &ServerParts<'_>,
     members: &[Arc<Entrant>],
+    mut record: Option<&mut AttemptRecord<'_>>,
 ) -> Result<Vec<Value>, Failed> {
-    let pushes = fallible::collect(members.iter().map(|member| &member.push))?;
+    let pushes = pushes_of(members)?;
     let heads = pushes.first().map_or(&[][..], |push| &push.values);
     let steps = sums::steps(&pushes)?;
     let mut readers = fallible::with_capacity(members.len())?;
@@ -59,13 +62,20 @@ pub(super) async fn fold(
         }
         // Each list has the values of one member.
         let mut values = fallible::with_capacity(readers.len())?;
-        for reader in &mut readers {
+        for (member, reader) in readers.iter_mut().enumerate() {
             let receiver = reader.next().await?;
+            if let Some(record) = &mut record {
+                in_place(|| record.write_part(member, &receiver.data()?))?;
+            }
             values.push(reader.values(step, receiver)?);
         }
         in_place(|| sums::add(server.backends, heads, &mut sums, step, values))?;
     }
     Ok(in_place(|| sums::finish(&pushes, sums))?)
+}
+
+pub(super) fn pushes_of(members: &[Arc<Entrant>]) -> Result<Vec<&proto::Push>> {
+    fallible::collect(members.iter().map(|member| &member.push))
 }
 
 /// Receives the values of a member, step by step.

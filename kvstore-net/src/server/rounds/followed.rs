@@ -27,8 +27,8 @@ impl Service {
             () = self.group.replaced_list(round, number) => return,
             folded = self.fold(&members) => folded,
         };
-        let sums = match folded {
-            Ok(sums) => sums,
+        let folded = match folded {
+            Ok(folded) => folded,
             Err(Failed::Member(name, outcome)) => {
                 let member = members.iter().find(|member| member.caller.name == name);
                 if let Some(member) = member {
@@ -39,7 +39,7 @@ impl Service {
             Err(Failed::Round(error)) => return self.group.fail_list(round, number, &error),
         };
         if self.group.decision(round, number).await == Decision::Commit {
-            let outcome = self.apply_sums(&members, sums).await;
+            let outcome = self.apply_sums(&members, folded).await;
             self.group.finish_list((round, number), &members, &outcome);
         }
     }

@@ -5,7 +5,7 @@
 
 mod fold;
 mod followed;
-mod sums;
+pub(crate) mod sums;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use std::time::Duration;
 use kvstore_core::{DType, Error, Key, KvStore, Result, Value, fallible};
 use tokio::time::Instant;
 
-use self::fold::{Failed, ServerParts, fold};
+use self::fold::{Failed, ServerParts, fold, pushes_of};
 use super::group::{Attempt, Caller, Entrant, Fate, PushId, PushPart, RoundRule};
 use super::service::Service;
 use super::verbs::Answer;
 use crate::journal::heads::Participant;
-use crate::journal::{Callers, with_callers};
+use crate::journal::{AttemptRecord, Callers, with_callers};
 use crate::proto;
 use crate::rules::Quorum;
+use crate::runtime::in_place;
 use crate::wire::{head_of, parse_keys, parse_spec, to_compression};
 
 /// The bytes that a member's push to a round counts: the ranges that the server asks for in
@@ -101,12 +102,12 @@ impl Service {
     fn entrant(
         &self,
         caller: &Caller,
-        push: proto::Push,
+        mut push: proto::Push,
         part: PushPart,
     ) -> Result<Option<Entrant>> {
         let rule = rule_of(&push.round.unwrap_or_default())?;
         let held: Arc<[Key]> = parse_keys_of(&push.values)?.into();
-        let keys = match (&part, &push.part) {
+        let keys = match (&part, push.part.take()) {
             (PushPart::OfLeader(..), Some(part)) => parse_keys(&part.keys)?.into(),
             _ => Arc::clone(&held),
         };
@@ -163,28 +164,28 @@ impl Service {
             () = self.group.replaced_attempt(keys, number) => return,
             folded = self.fold(&members) => folded,
         };
-        let mut sums = match folded {
-            Ok(sums) => Ok(sums),
+        let mut folded = match folded {
+            Ok(folded) => Ok(folded),
             Err(Failed::Member(name, outcome)) => {
                 self.group.fail_in_round(keys, &name, outcome);
                 return;
             }
             Err(Failed::Round(error)) => Err(error),
         };
-        if sums.is_ok() {
+        if folded.is_ok() {
             let prepared = tokio::select! {
                 biased;
                 () = self.group.replaced_attempt(keys, number) => return,
                 prepared = self.group.prepared(keys, number) => prepared,
             };
-            sums = prepared.and(sums);
+            folded = prepared.and(folded);
         }
-        if !self.group.begin_commit(keys, number, sums.is_ok()) {
+        if !self.group.begin_commit(keys, number, folded.is_ok()) {
             return;
         }
-        let outcome = match sums {
-            Ok(sums) => {
-                let pushed = self.apply_sums(&members, sums).await;
+        let outcome = match folded {
+            Ok(folded) => {
+                let pushed = self.apply_sums(&members, folded).await;
                 self.group.applied(keys).await;
                 pushed
             }
@@ -194,7 +195,7 @@ impl Service {
     }
 
     /// Returns the sums of the values of a list of members.
-    async fn fold(&self, members: &[Arc<Entrant>]) -> Result<Vec<Value>, Failed> {
+    async fn fold(&self, members: &[Arc<Entrant>]) -> Result<Folded<'_>, Failed> {
         let is_other =
             |member: &&Arc<Entrant>| members.first().is_some_and(|first| first.held != member.held);
         if let Some(member) = members.iter().find(is_other) {
@@ -211,21 +212,52 @@ impl Service {
             sources: &self.sources,
             metrics: &self.metrics,
         };
-        fold(&server, members).await
+        let mut record = self.record_attempt(members)?;
+        let sums = fold(&server, members, record.as_mut()).await?;
+        Ok(Folded { sums, record })
     }
+
+    /// Begins to record the pushes of a list of members.
+    fn record_attempt(&self, members: &[Arc<Entrant>]) -> Result<Option<AttemptRecord<'_>>> {
+        let has_keys = members.first().is_some_and(|first| !first.held.is_empty());
+        let Some(journal) = self.holder.contents().journal().filter(|_| has_keys) else {
+            return Ok(None);
+        };
+        let (participants, pushes) = (participants_of(members)?, pushes_of(members)?);
+        in_place(|| journal.attempt(&participants, &pushes))
+    }
+}
+
+/// The sums of a list of members, and the record of their pushes.
+struct Folded<'a> {
+    sums: Vec<Value>,
+    record: Option<AttemptRecord<'a>>,
+}
+
+fn participants_of(members: &[Arc<Entrant>]) -> Result<Vec<Participant>> {
+    fallible::collect(members.iter().map(|member| Participant {
+        name: member.caller.name.clone(),
+        incarnation: member.caller.incarnation,
+        call: member.caller.sequence,
+        weight: member.push.round.as_ref().and_then(|round| round.weight),
+    }))
 }
 
 impl Service {
     /// Makes the push of a round, and records its effects. A recovery point has both or neither.
-    async fn apply_sums(&self, members: &[Arc<Entrant>], sums: Vec<Value>) -> Result<()> {
+    async fn apply_sums(&self, members: &[Arc<Entrant>], folded: Folded<'_>) -> Result<()> {
         let _effects = self.effects.read().await;
-        self.push_sums(members, sums).await?;
+        self.push_sums(members, folded).await?;
         self.group.apply_round(members);
         Ok(())
     }
 
     /// Makes the push of a round.
-    async fn push_sums(&self, members: &[Arc<Entrant>], sums: Vec<Value>) -> Result<()> {
+    async fn push_sums(
+        &self,
+        members: &[Arc<Entrant>],
+        Folded { sums, record }: Folded<'_>,
+    ) -> Result<()> {
         let Some(first) = members.first() else { return Ok(()) };
         if sums.is_empty() {
             // The round has no keys on this server.
@@ -237,15 +269,9 @@ impl Service {
         let push = proto::Push { values, priority, ..proto::Push::default() };
         let round = keys.first().map(|key| self.group.versions(std::slice::from_ref(key)));
         let round = round.and_then(|versions| versions.first().map(|version| version + 1));
-        let participants = members.iter().map(|member| Participant {
-            name: member.caller.name.clone(),
-            incarnation: member.caller.incarnation,
-            call: member.caller.sequence,
-            weight: member.push.round.as_ref().and_then(|round| round.weight),
-        });
-        let participants = fallible::collect(participants)?;
+        let participants = participants_of(members)?;
         let push = || {
-            let push = || self.holder.push_sums((push, &first.push.values), sums);
+            let push = || self.holder.push_sums((push, &first.push.values), sums, record);
             with_callers(Callers { participants, round }, push)
         };
         self.blocking(&self.permits, push).await
