@@ -31,6 +31,12 @@ async fn lead(options: &EtcdOptions, address: &str) -> (Arc<Registration>, Leade
     (registration, leader, saved)
 }
 
+/// Renews the lease of a server, because a busy machine may take longer than a lease for a test.
+fn keep(registration: &Arc<Registration>) {
+    let registration = Arc::clone(registration);
+    tokio::spawn(async move { registration.keep().await });
+}
+
 /// Returns a number below `end` that looks random.
 fn next(state: &mut u64, end: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -44,6 +50,7 @@ async fn leaders_hand_out_no_layout_twice() {
     let (mut ranges, mut random, mut runs) = (Vec::new(), 1, BTreeSet::new());
     for _ in 0..4 {
         let (registration, leader, _) = lead(&options, "127.0.0.1:1").await;
+        keep(&registration);
         assert!(runs.insert(registration.run()), "a run has the number of an earlier one");
         let mut count = 1;
         for _ in 0..50 {
@@ -69,6 +76,7 @@ async fn a_successor_finds_all_members_and_barriers() {
     let (mut members, mut random) = (BTreeMap::<String, MemberRecord>::new(), 7);
     for run in 0..4 {
         let (registration, leader, saved) = lead(&options, "127.0.0.1:1").await;
+        keep(&registration);
         assert_eq!(saved.num_barriers, run);
         assert_eq!(saved.members, members);
         for process in 0..150 {
@@ -179,6 +187,7 @@ async fn a_client_uses_the_members_of_etcd_that_answer() {
     let (real, silent) = (etcd.address(), stopped.address());
     let options = options(&format!("127.0.0.1:1,{silent},{real}"));
     let registration = Registration::take(&options, &place(0, 1, "127.0.0.1:7"), 1).await.unwrap();
+    keep(&registration);
     let routes = find_servers(&options, LONG).await.unwrap();
     assert_eq!(*routes[0].borrow(), "127.0.0.1:7");
     registration.release().await;
@@ -203,7 +212,8 @@ async fn connections_to_etcd_use_certificates() {
         coordinator.options(false)
     };
     let options = coordinator(Some("worker"));
-    Registration::take(&options, &place(0, 1, "127.0.0.1:7"), 1).await.unwrap();
+    let registration = Registration::take(&options, &place(0, 1, "127.0.0.1:7"), 1).await.unwrap();
+    keep(&registration);
     assert_eq!(find_servers(&options, LONG).await.unwrap().len(), 1);
     let error = find_servers(&coordinator(None), Duration::from_millis(500)).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout);
@@ -232,9 +242,9 @@ async fn routes_follow_the_servers() {
     let options = options(&etcd.address());
     let first = Registration::take(&options, &place(0, 2, "127.0.0.1:1"), 1).await.unwrap();
     let second = Registration::take(&options, &place(1, 2, "127.0.0.1:2"), 1).await.unwrap();
+    keep(&first);
+    keep(&second);
     let mut routes = find_servers(&options, LONG).await.unwrap();
-    let keeping = Arc::clone(&first);
-    tokio::spawn(async move { keeping.keep().await });
     for address in ["127.0.0.1:3", "127.0.0.1:4"] {
         second.release().await;
         // Also after the connection was lost.
