@@ -195,6 +195,24 @@ fn a_late_push_may_belong_to_the_next_round() {
 }
 
 #[test]
+fn the_next_round_may_have_another_rule() {
+    let server = server();
+    let rules = [LatePush::Next, LatePush::Reject].map(|late| {
+        let options = options(&server).name(format!("{late:?}")).grace(Duration::ZERO);
+        connect(&options.quorum(1).late(late))
+    });
+    rules[0].init(&[key("w")], &[value(0.0)]).unwrap();
+    for round in 0..300_u16 {
+        for (store, late) in rules.iter().zip([0.0, 0.5]) {
+            // So that the push is not late.
+            number(store, "w");
+            push(store, "w", f32::from(round) + late).unwrap();
+        }
+    }
+    assert_eq!(number(&rules[0], "w"), 299.5);
+}
+
+#[test]
 fn a_worker_that_leaves_is_not_waited_for() {
     let server = server();
     let [a, b] = ["a", "b"].map(|name| member(&server, name, 1));

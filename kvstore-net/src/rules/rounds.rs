@@ -50,6 +50,11 @@ impl<M: Clone + Ord> Round<M> {
         Self { quorum, members, enough_since: None, stage: Stage::Open, attempt: 0, next }
     }
 
+    /// Changes the quorum of a round without members.
+    pub fn set_quorum(&mut self, quorum: Quorum) {
+        self.quorum = quorum;
+    }
+
     /// Adds a member to the round, or to the next one if the round has closed. The member must not
     /// have a push in one of them.
     pub fn push(&mut self, now: Duration, member: M) {

@@ -232,8 +232,12 @@ impl State {
                 keys.len()
             )));
         }
-        let open = self.rounds.open.get(keys);
-        if let Some(open) = open {
+        if let Some(open) = self.rounds.open.get_mut(keys) {
+            if open.round.is_empty() {
+                // Its task has not ended yet.
+                open.round.set_quorum(entrant.rule.quorum);
+                open.rule = entrant.rule;
+            }
             open.rule.check(&entrant.rule)?;
             if open.round.contains(name) {
                 let key = keys.first().map_or("", Key::as_str);
