@@ -46,8 +46,7 @@ impl Index {
         let mut index = Self::default();
         let mut start = Start::default();
         let mut marks: HashMap<u64, (FoundMark, ContentDigests)> = HashMap::new();
-        // The attempts of which it is not known whether they take effect, and the places before
-        // them.
+        // The attempts that may still take effect, with the places before them.
         let mut attempts = BTreeMap::new();
         loop {
             let before = reader.position();

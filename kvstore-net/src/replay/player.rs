@@ -129,6 +129,7 @@ impl<'a> Player<'a> {
             }
             return Ok(());
         }
+        // The other kinds may follow the mark of the end, and change nothing.
         if matches!(kind, Kind::Start | Kind::Call | Kind::Mark) {
             self.report.is_ended = false;
         }

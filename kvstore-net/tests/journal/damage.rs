@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
 use kvstore_core::{ErrorCode, Optimizer};
 
@@ -23,10 +22,7 @@ fn small() -> (Vec<u8>, Vec<u64>) {
         store.push(&[key("w")], &[value(&[number; 2])], 0).unwrap();
         note();
     }
-    let members = ["a", "b"].map(|name| {
-        let options = network::options(&recorded.server).name(name);
-        network::connect(&options.quorum(2).grace(Duration::ZERO))
-    });
+    let members = pair(&recorded.server);
     thread::scope(|scope| {
         for member in &members {
             scope.spawn(|| member.push(&[key("w")], &[value(&[5.0; 2])], 0).unwrap());

@@ -3,7 +3,6 @@
 use std::fs;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
 
 use kvstore_core::{Error, ErrorCode, Optimizer};
 use kvstore_net::ServerStatus;
@@ -132,10 +131,7 @@ fn rounds_continue_or_fail_without_room_for_the_pushes_of_their_members() {
     for is_required in [false, true] {
         let Some(disk) = SmallDisk::mount() else { return };
         let (server, store) = disk.start(is_required);
-        let members = ["a", "b"].map(|name| {
-            let options = network::options(&server).name(name);
-            network::connect(&options.quorum(2).grace(Duration::ZERO))
-        });
+        let members = pair(&server);
         let push =
             |member: &NetStore| member.push(&[key("large")], &[value(&vec![1.0; 20_000])], 0);
         let mut num_pushed = 0;

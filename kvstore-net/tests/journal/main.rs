@@ -18,6 +18,7 @@ mod rounds;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kvstore::backends;
 use kvstore_core::{Device, KvStore, Snapshot, Tensor, Value};
@@ -27,6 +28,14 @@ use kvstore_net::{
 };
 use network::{LONG, key};
 use tempfile::TempDir;
+
+/// Returns two members that push in rounds.
+fn pair(server: &Server) -> [NetStore; 2] {
+    ["a", "b"].map(|name| {
+        let options = network::options(server).name(name);
+        network::connect(&options.quorum(2).grace(Duration::ZERO))
+    })
+}
 
 /// A server with a journal in a temporary folder.
 struct Recorded {

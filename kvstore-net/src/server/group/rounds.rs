@@ -234,7 +234,7 @@ impl State {
         }
         if let Some(open) = self.rounds.open.get_mut(keys) {
             if open.round.is_empty() {
-                // Its task has not ended yet.
+                // The pushes of this round have ended, but its task has not removed it yet.
                 open.round.set_quorum(entrant.rule.quorum);
                 open.rule = entrant.rule;
             }
