@@ -1,5 +1,5 @@
-//! A server and its workers in processes of their own, which are killed again and again. The server
-//! continues from its recovery points.
+//! Servers and their workers in processes of their own, which are killed again and again. The
+//! servers continue from their recovery points.
 //!
 //! `KVSTORE_KILLS=50 cargo test -p kvstore-cli --test recovery` kills more of them.
 
@@ -36,7 +36,7 @@ const NUM_PUSHES: usize = 1 << 11;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-const SERVER: &str = "KVSTORE_TEST_SERVER";
+const SERVERS: &str = "KVSTORE_TEST_SERVERS";
 const NAME: &str = "KVSTORE_TEST_NAME";
 const FIRST: &str = "KVSTORE_TEST_FIRST";
 const STOP: &str = "KVSTORE_TEST_STOP";
@@ -55,18 +55,20 @@ fn counts(store: &Store) -> Vec<f32> {
     counts
 }
 
-fn member(address: &str, name: &str) -> NetStoreOptions {
-    NetStoreOptions::new(address).timeout(LONG).name(name)
+/// Returns the options of a member of the group of these servers, which all have rows.
+fn member(addresses: &str, name: &str) -> NetStoreOptions {
+    let servers = NetStoreOptions::of_servers(addresses.split(','));
+    servers.divide_above(1024).timeout(LONG).name(name)
 }
 
 /// The program of a worker, which pushes to rounds until there is a file or it is killed. Outside
 /// of the test below, it does nothing.
 #[test]
 fn worker() {
-    let Ok(address) = env::var(SERVER) else { return };
+    let Ok(addresses) = env::var(SERVERS) else { return };
     let variable = |name| env::var(name).unwrap();
     let first: usize = variable(FIRST).parse().unwrap();
-    let options = member(&address, &variable(NAME)).quorum(1).grace(Duration::from_millis(100));
+    let options = member(&addresses, &variable(NAME)).quorum(1).grace(Duration::from_millis(100));
     // The server remembers a killed process until its lease ends.
     let start = Instant::now();
     let store = loop {
@@ -94,27 +96,57 @@ fn worker() {
 
 struct Group {
     folder: TempDir,
-    address: String,
-    server: Process,
+    addresses: Vec<String>,
+    servers: Vec<Process>,
     workers: Vec<Process>,
     num_started: usize,
 }
 
 impl Group {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let (server, address) = serve(folder.path(), "127.0.0.1:0");
-        let store = connect(&member(&address, "first")).unwrap();
+    fn start(num_servers: usize) -> Self {
+        let mut this = Self {
+            folder: tempfile::tempdir().unwrap(),
+            addresses: vec!["127.0.0.1:0".to_owned(); num_servers],
+            servers: Vec::new(),
+            workers: Vec::new(),
+            num_started: 0,
+        };
+        // The first one needs the addresses of the others.
+        for server in (0..num_servers).rev() {
+            let (process, address) = this.serve(server);
+            this.servers.insert(0, process);
+            this.addresses[server] = address;
+        }
+        let store = connect(&member(&this.addresses(), "first")).unwrap();
         store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
         store.init("w", &zeros()).unwrap();
         // Later, all keys are in a recovery point.
         thread::sleep(Duration::from_millis(500));
-        let mut this = Self { folder, address, server, workers: Vec::new(), num_started: 0 };
         for name in NAMES {
             let worker = this.start_worker(name);
             this.workers.push(worker);
         }
         this
+    }
+
+    fn addresses(&self) -> String {
+        self.addresses.join(",")
+    }
+
+    /// Returns the path of a file or folder of a server.
+    fn path(&self, server: usize, name: &str) -> String {
+        self.folder.path().join(format!("{name}-{server}")).to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, server: usize) -> (Process, String) {
+        let (points, journal) = (self.path(server, "points"), self.path(server, "journal"));
+        let followers = self.addresses[1..].join(",");
+        let mut arguments = vec!["--address", &self.addresses[server], "--lease", "1"];
+        arguments.extend(["--recovery", &points, "--save-every", "0.05", "--journal", &journal]);
+        if server == 0 && !followers.is_empty() {
+            arguments.extend(["--followers", &followers]);
+        }
+        Process::serve(&arguments)
     }
 
     fn stop_file(&self) -> std::path::PathBuf {
@@ -126,14 +158,14 @@ impl Group {
         command.args(["--exact", "worker", "--nocapture"]);
         let first = (self.num_started * NUM_PUSHES).to_string();
         self.num_started += 1;
-        command.env(SERVER, &self.address).env(NAME, name).env(FIRST, first);
+        command.env(SERVERS, self.addresses()).env(NAME, name).env(FIRST, first);
         Process::start(command.env(STOP, self.stop_file()))
     }
 
-    fn kill_server(&mut self) {
-        self.server.child.kill().unwrap();
-        self.server.child.wait().unwrap();
-        self.server = serve(self.folder.path(), &self.address).0;
+    fn kill_server(&mut self, server: usize) {
+        self.servers[server].child.kill().unwrap();
+        self.servers[server].child.wait().unwrap();
+        self.servers[server] = self.serve(server).0;
     }
 
     fn kill_worker(&mut self, worker: usize) {
@@ -143,36 +175,28 @@ impl Group {
     }
 }
 
-fn serve(folder: &Path, address: &str) -> (Process, String) {
-    let (points, journal) = (folder.join("points"), folder.join("journal"));
-    let [points, journal] = [&points, &journal].map(|path| path.to_str().unwrap());
-    Process::serve(&[
-        "--address",
-        address,
-        "--lease",
-        "1",
-        "--recovery",
-        points,
-        "--save-every",
-        "0.05",
-        "--journal",
-        journal,
-    ])
+#[test]
+fn no_kill_loses_more_than_the_pushes_after_a_point_or_counts_one_twice() {
+    kill_often(1);
 }
 
 #[test]
-fn no_kill_loses_more_than_the_pushes_after_a_point_or_counts_one_twice() {
+fn servers_go_back_together_when_one_of_them_is_killed() {
+    kill_often(2);
+}
+
+fn kill_often(num_servers: usize) {
     let num_kills = env::var("KVSTORE_KILLS").map_or(NUM_KILLS, |text| text.parse().unwrap());
     let num_workers = NAMES.len() + num_kills.div_ceil(3);
     assert!(num_workers * NUM_PUSHES <= NUM_ELEMENTS, "too many kills");
-    let mut group = Group::start();
+    let mut group = Group::start(num_servers);
     for kill in 0..num_kills {
         // Primes, so that the times differ from those of the points.
         thread::sleep(Duration::from_millis(300 + 37 * (kill as u64 % 11)));
         if kill % 3 == 2 {
             group.kill_worker(kill % NAMES.len());
         } else {
-            group.kill_server();
+            group.kill_server(kill % num_servers);
         }
     }
     // What is pushed from now on is not lost.
@@ -189,7 +213,7 @@ fn no_kill_loses_more_than_the_pushes_after_a_point_or_counts_one_twice() {
             last
         })
         .collect();
-    let store = connect(&member(&group.address, "reader").reader()).unwrap();
+    let store = connect(&member(&group.addresses(), "reader").reader()).unwrap();
     fs::write(group.stop_file(), "").unwrap();
     let mut pushed = Vec::new();
     for worker in &mut group.workers {
@@ -203,12 +227,18 @@ fn no_kill_loses_more_than_the_pushes_after_a_point_or_counts_one_twice() {
         assert_eq!(counts[element], 1.0, "push {element} is missing");
     }
     drop(store);
-    group.server.signal("TERM");
-    assert!(group.server.child.wait().unwrap().success());
-    // The checksums of the last values are in the journal.
-    let journal = group.folder.path().join("journal");
-    let replayed = Command::new(KVSTORE).arg("replay").arg(journal).output().unwrap();
-    let text = String::from_utf8(replayed.stdout).unwrap();
-    assert!(replayed.status.success(), "{text}");
-    println!("{text}");
+    for server in &mut group.servers {
+        server.signal("TERM");
+    }
+    for (index, server) in group.servers.iter_mut().enumerate() {
+        assert!(server.child.wait().unwrap().success(), "server {index}");
+    }
+    // The checksums of the last values are in the journals.
+    for server in 0..num_servers {
+        let journal = group.path(server, "journal");
+        let replayed = Command::new(KVSTORE).arg("replay").arg(journal).output().unwrap();
+        let text = String::from_utf8(replayed.stdout).unwrap();
+        assert!(replayed.status.success(), "{text}");
+        println!("{text}");
+    }
 }

@@ -66,6 +66,11 @@ pub(crate) enum Fault {
     PointInCall,
     /// A server that continues from a recovery point does not know the calls in it.
     ForgetSavedCalls,
+    /// A server takes its state for a cut without the calls whose operations are in the states of
+    /// other servers.
+    CutJointCalls,
+    /// Calls take effect again before a server takes its state for a cut.
+    CutLate,
     /// The first server commits a round before the other servers have its sum.
     CommitEarly,
     /// A server applies the sum of a round before the first server has committed it.
@@ -130,6 +135,9 @@ impl Fault {
     /// The faults of recovery, with their seeds among its schedules.
     pub(crate) const OF_RECOVERY: [(Self, u64, &str); 2] =
         [(Self::PointInCall, 944, "twice"), (Self::ForgetSavedCalls, 66, "twice")];
+    /// The faults of recovery points of several servers, with their seeds.
+    pub(crate) const OF_CUTS: [(Self, u64, &str); 2] =
+        [(Self::CutJointCalls, 0, "in only one"), (Self::CutLate, 17, "in only one")];
     /// The faults of rounds over several servers, with their seeds.
     pub(crate) const OF_QUORUM: [(Self, u64, &str); 5] = [
         (Self::CommitEarly, 1, "cannot push at the end"),

@@ -22,7 +22,6 @@ use kvstore_core::{
 };
 use prost::Message as _;
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
@@ -36,11 +35,11 @@ use crate::proto::{self, change_settings, member_message};
 use crate::rules::Role;
 use crate::server::VERSION;
 use crate::server::access::Access;
-use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::{Earlier, Group};
-use crate::server::holder::Holder;
-use crate::server::service::{Methods, Service};
+use crate::server::methods::Methods;
+use crate::server::runs::{Parts, Runs};
+use crate::server::service::Service;
 use crate::wire::{CALL, Incoming, Outgoing, compression_of, spec_of};
 
 pub use self::journals::{journal, journals};
@@ -70,7 +69,6 @@ struct TestServer {
     methods: Methods,
     accounts: Arc<Accounts>,
     backends: Backends,
-    _end: watch::Sender<bool>,
 }
 
 impl TestServer {
@@ -87,23 +85,33 @@ impl TestServer {
         let keys = [Key::new("w").expect("a key")];
         store.init(&keys, &[ones.into()]).expect("an empty store");
         store.set_optimizer(Optimizer::new("adam").expect("a known name")).expect("no updater");
-        let (end, ending) = watch::channel(false);
         let entered = runtime.enter();
-        let group = Arc::new(Group::new(LEASE, 0));
         let contents = Contents::new(Arc::new(store), backends.clone(), 100);
-        let holder = Holder::new(contents, Checkpoints::new(None), Arc::clone(&group), 0);
         let limits = Limits { bytes: Some(MOST_BYTES), ..Limits::default() };
         let accounts = Accounts::new(&limits, &backends);
         let access = Access::unknown(false);
         let process = (PROCESS, &access.identity);
+        let parts = Parts {
+            contents: Arc::new(contents),
+            checkpoints: None,
+            lease: LEASE,
+            points: None,
+            followers: Vec::new(),
+            next_run: |run| run + 1,
+            on_begin: Box::new(|_| {}),
+        };
+        let runs = Runs::new(parts, (Group::new(LEASE, 0), 0), |group, holder, ending| {
+            Service::new(group, holder, (1, LEASE), ending, access.clone())
+        });
+        let runs = runs.expect("nothing is restored");
+        let group = runs.service().group;
         let joined =
             group.join(NAME, process, (Role::Worker, Earlier::default()), Instant::now() + LEASE);
         let joined = runtime.block_on(joined);
-        let service = Service::new(&group, &Arc::new(holder), (1, LEASE), &ending, access);
-        let methods = Methods::new(service).expect("a valid description of the protocol");
+        let methods = Methods::new(runs).expect("a valid description of the protocol");
         assert_eq!(joined.expect("the first member").0.incarnation, INCARNATION);
         drop(entered);
-        Self { runtime, methods, accounts, backends, _end: end }
+        Self { runtime, methods, accounts, backends }
     }
 
     /// Sends the bytes as the calls of a stream. Returns the replies until the first error.
@@ -168,14 +176,14 @@ pub fn requests(bytes: &[u8]) {
 /// keeps at most one more member, and a later member can join and make a call.
 fn joins(bytes: &[u8]) {
     let mut server = TestServer::start();
-    let group = Arc::clone(&server.methods.service().group);
+    let group = Arc::clone(&server.methods.runs().service().group);
     server.join(bytes);
     // Its stream has ended, so it is not live. The first member is, unless it has left.
     let live = group.members().0.members;
     assert!(live.iter().all(|member| member.name == NAME) && live.len() <= 1, "{live:?}");
     assert!(group.remembered().len() <= 2, "{:?}", group.remembered());
     // The member may have decided the place of the server.
-    let place = *server.methods.service().place.lock().expect("no panic");
+    let place = *server.methods.runs().service().place.lock().expect("no panic");
     let place = place.unwrap_or(ALONE);
     let answer = server.join(&joining(&[join("later", 1, place)]));
     assert!(!answer.is_empty(), "a later member cannot join");

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use kvstore_net::rules::{Begun, Calls, Member, Members, Refusal, Role};
+use kvstore_net::rules::{Begun, Calls, Member, Members, Refusal, Role, SavedMember};
 use proptest::prelude::*;
 
 const LEASE: Duration = Duration::from_millis(10);
@@ -18,6 +18,8 @@ enum Event {
     Replace(usize),
     /// The process that has a name loses its connection and joins again.
     Rejoin(usize),
+    /// The process that has a name leaves and joins anew.
+    Return(usize),
     /// A process that was replaced wakes up and joins again. The number selects it.
     Wake(usize, usize),
     Save,
@@ -31,6 +33,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         3 => name().prop_map(Event::Replace),
         2 => name().prop_map(Event::Rejoin),
+        1 => name().prop_map(Event::Return),
         3 => (name(), 0..9usize).prop_map(|(name, process)| Event::Wake(name, process)),
         2 => Just(Event::Save),
         2 => Just([0, 1, 2]).prop_shuffle().prop_map(Event::Crash),
@@ -81,6 +84,16 @@ proptest! {
                     let joined = members.join_again(now, NAMES[name], process, Role::Worker);
                     prop_assert_eq!(joined.unwrap().incarnation, incarnation);
                 }
+                Event::Return(name) => {
+                    let holder = processes.get_mut(&name).and_then(|all| all.last_mut());
+                    let Some(holder) = holder else { continue };
+                    members.leave(NAMES[name], holder.incarnation);
+                    let process = (holder.number, 0);
+                    let joined = members.join_again(now, NAMES[name], process, Role::Worker);
+                    let joined = joined.unwrap();
+                    prop_assert!(joined.is_new && joined.incarnation > holder.incarnation);
+                    holder.incarnation = joined.incarnation;
+                }
                 Event::Wake(name, which) => {
                     let Some(all) = processes.get(&name) else { continue };
                     let Some(Process { number, incarnation }) =
@@ -97,7 +110,7 @@ proptest! {
                 Event::Crash(order) => {
                     let Some((last_number, lost, all)) = saved.clone() else { continue };
                     members = Members::new(LEASE, members.last_number() + 100);
-                    members.restore(now, (last_number, lost), all);
+                    members.restore(now, (last_number, lost), all.clone());
                     for name in order {
                         let holder = processes.get(&name).and_then(|all| all.last());
                         let Some(Process { number, incarnation }) = holder.copied() else {
@@ -105,7 +118,14 @@ proptest! {
                         };
                         let process = (number, incarnation);
                         let joined = members.join_again(now, NAMES[name], process, Role::Worker);
-                        prop_assert_eq!(joined.unwrap().incarnation, incarnation);
+                        let joined = joined.unwrap();
+                        prop_assert_eq!(joined.incarnation, incarnation);
+                        // The calls of an earlier membership do not count.
+                        let is_saved = |one: &SavedMember| {
+                            (&*one.name, one.process, one.incarnation)
+                                == (NAMES[name], number, incarnation)
+                        };
+                        prop_assert_eq!(joined.is_new, !all.iter().any(is_saved));
                     }
                 }
             }

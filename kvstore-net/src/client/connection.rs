@@ -12,7 +12,10 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::barriers::PassedBarriers;
-use super::membership::{LEAVE, Members, Membership, Session, Target, reason_of};
+use super::membership::{
+    LEAVE, Members, Membership, Session, Target, history_of, reached, reason_of,
+};
+use super::operations::{Answering, Joint};
 use super::pulled::PulledVersions;
 use super::streams::Streams;
 use crate::endpoint::channels;
@@ -104,13 +107,15 @@ pub(crate) struct Call {
     pub(crate) what: String,
     /// The trace of the thread that makes the call.
     pub(crate) trace: Option<TraceContext>,
+    /// The operation of which this is one of several calls.
+    pub(crate) joint: Option<Joint>,
 }
 
 impl Call {
     /// Returns a call that changes nothing.
     pub(super) fn read(verb: Verb, what: String) -> Self {
         let trace = TraceContext::current();
-        Self { verb, elements: Elements::default(), changes: false, what, trace }
+        Self { verb, elements: Elements::default(), changes: false, what, trace, joint: None }
     }
 
     /// Returns a call that changes something, without data.
@@ -125,6 +130,8 @@ pub(crate) struct Answer {
     pub(crate) reply: proto::Reply,
     pub(crate) values: Vec<Value>,
     pub(crate) bytes: Vec<u8>,
+    /// The number of the newest message after which all servers went back to a recovery point.
+    pub(super) history: u64,
 }
 
 impl Answer {
@@ -358,7 +365,20 @@ impl Connection {
         let open = Open { calls: &self.calls, sequence: self.number(call.changes) };
         // The incarnation for which the server may have made the call.
         let mut in_doubt = None;
-        let result = self.attempts(&backends, &call, open.sequence, &mut in_doubt).await;
+        let mut result = self.attempts(&backends, &call, open.sequence, &mut in_doubt).await;
+        if let Some(joint) = &call.joint {
+            while let Ok((_, history)) = &result
+                && let Answering::Repeat(history) = self.settled(joint, *history).await
+            {
+                // The server goes back, too, and then it may not know the call any more.
+                let there = reached(self.session.clone(), history);
+                let _ = tokio::time::timeout(self.target.timeout, there).await;
+                result = self.attempts(&backends, &call, open.sequence, &mut in_doubt).await;
+            }
+            if result.is_err() {
+                joint.fail();
+            }
+        }
         #[cfg(test)]
         if Fault::ReuseNumber.is_planted() && call.changes && result.is_err() {
             self.calls().next = open.sequence;
@@ -368,7 +388,7 @@ impl Connection {
                 Err(unknown(&call.what, "the connection was lost, and ", &error))
             }
             Err(Unmade(error)) => Err(error),
-            Ok(answered) => answered,
+            Ok((answered, _)) => answered,
         }
     }
 
@@ -377,14 +397,14 @@ impl Connection {
         if changes { self.calls().begin() } else { 0 }
     }
 
-    /// Returns the answer of the server, or why there is none.
+    /// Returns the answer of the server and the history in which it was made, or why there is none.
     async fn attempts(
         &self,
         backends: &Backends,
         call: &Call,
         sequence: u64,
         in_doubt: &mut Option<u64>,
-    ) -> Result<Result<Answer>, Unmade> {
+    ) -> Result<(Result<Answer>, u64), Unmade> {
         let deadline = self.deadline();
         let mut backoff = Backoff::new(deadline);
         loop {
@@ -392,6 +412,9 @@ impl Connection {
                 Error::Timeout(text) => Unmade(Error::Timeout(format!("{}: {text}", call.what))),
                 error => Unmade(error),
             })?;
+            if let Some(joint) = &call.joint {
+                joint.reach(history_of(&joined));
+            }
             #[cfg(test)]
             if Fault::RepeatElsewhere.is_planted() {
                 *in_doubt = None;
@@ -405,10 +428,16 @@ impl Connection {
             }
             let left = backoff.left(self.start.elapsed());
             let reason = match self.attempt(backends, call, sequence, &joined, left).await {
-                Attempt::Answered(answer) => return Ok(*answer),
+                Attempt::Answered(mut answer) => {
+                    let history = history_of(&joined);
+                    if let Ok(answer) = &mut *answer {
+                        answer.history = history;
+                    }
+                    return Ok((*answer, history));
+                }
                 Attempt::Failed(error) => return Err(Unmade(error)),
                 Attempt::Fenced => {
-                    self.changed(joined.incarnation, deadline).await;
+                    self.changed(&joined, deadline).await;
                     "this process is not a member".to_owned()
                 }
                 Attempt::NotMade(status) => status.message().to_owned(),
@@ -432,15 +461,30 @@ impl Connection {
     }
 
     /// Waits until the membership is another one.
-    async fn changed(&self, incarnation: u64, deadline: Duration) {
+    async fn changed(&self, before: &proto::JoinReply, deadline: Duration) {
         let mut session = self.session.clone();
         let other = session.wait_for(|session| match session {
-            Session::Joined(joined) => joined.incarnation != incarnation,
+            Session::Joined(joined) => {
+                joined.incarnation != before.incarnation || joined.server_run != before.server_run
+            }
             Session::Absent(_) => false,
             Session::Refused(..) | Session::Left => true,
         });
         let left = deadline.saturating_sub(self.start.elapsed());
         let _ = tokio::time::timeout(left, other).await;
+    }
+
+    /// Records that a call was answered in a history. Waits until its operation is complete, or
+    /// must be made in a later history.
+    async fn settled(&self, joint: &Joint, history: u64) -> Answering {
+        joint.answered(history);
+        tokio::select! {
+            biased;
+            // What the user knows of this server is lost, too.
+            later = reached(self.session.clone(), history + 1) => joint.reach(later),
+            settled = joint.settled(history) => return settled,
+        }
+        joint.settled(history).await
     }
 
     /// Returns a number from 0 to 1 that differs from call to call and from process to process.
@@ -473,6 +517,7 @@ impl Connection {
             unanswered,
             traceparent: call.trace.map_or_else(String::new, |trace| trace.to_string()),
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1),
+            joint: call.joint.as_ref().map(|joint| joint.message(history_of(joined))),
             verb: Some(verb),
         };
         let is_supplied = call.is_supplied();

@@ -15,6 +15,13 @@ use crate::server::file_name;
 use crate::wire::{Elements, members_of, parse_keys};
 
 impl NetStore {
+    /// Returns the number of the newest message that this member knows after which all servers went
+    /// back to a recovery point, or 0.
+    #[cfg(test)]
+    pub(crate) fn history(&self) -> u64 {
+        self.servers.history()
+    }
+
     /// Returns the membership at the first server, and waits for it if the connection is lost.
     fn joined(&self) -> Result<proto::JoinReply> {
         let first = Arc::clone(self.servers.first());

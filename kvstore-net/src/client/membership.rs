@@ -78,6 +78,25 @@ pub(super) struct Membership {
     pub(super) earlier: Option<proto::JoinReply>,
 }
 
+/// Returns the number of the newest message after which all servers went back to a recovery point.
+pub(super) fn history_of(joined: &proto::JoinReply) -> u64 {
+    joined.rewound.map_or(0, |rewound| rewound.by)
+}
+
+/// Waits until the server is in this history or a later one. Returns that, or 0 if this process is
+/// not a member any more.
+pub(super) async fn reached(mut session: watch::Receiver<Session>, history: u64) -> u64 {
+    let there = session.wait_for(|session| match session {
+        Session::Joined(joined) => history_of(joined) >= history,
+        Session::Absent(_) => false,
+        Session::Refused(..) | Session::Left => true,
+    });
+    match there.await.as_deref() {
+        Ok(Session::Joined(joined)) => history_of(joined),
+        _ => 0,
+    }
+}
+
 impl Membership {
     /// Joins, renews the lease, and joins again after a lost connection, until `end` has a
     /// message or is closed.

@@ -7,6 +7,7 @@ pub(crate) mod driver;
 mod events;
 mod group;
 pub(crate) mod membership;
+mod operations;
 mod options;
 mod pulled;
 mod residuals;

@@ -29,7 +29,7 @@ pub struct NetStoreOptions {
     pub(super) kind: String,
     pub(super) name: Option<String>,
     pub(super) role: Role,
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(super) staleness: Option<u64>,
     pub(super) rounds: Option<RoundOptions>,
     pub(super) divide_above: usize,

@@ -11,6 +11,7 @@ use kvstore_core::{Backends, Compression, Error, Key, OnRewind, Result, Value};
 use super::connection::{Answer, Call, Connection, is_unknown};
 use super::driver::Driver;
 use super::membership::Target;
+use super::operations::{Operation, Operations};
 use super::residuals::{Encoder, Residuals};
 use crate::proto;
 use crate::proto::request::Verb;
@@ -34,6 +35,7 @@ pub(crate) struct Servers {
     residuals: Mutex<Residuals>,
     /// The snapshots that this process needs.
     snapshots: Arc<Mutex<proto::SnapshotList>>,
+    operations: Arc<Operations>,
     /// The process that has the threads of the connections.
     process: Origin,
 }
@@ -98,6 +100,7 @@ impl Servers {
             compression: Mutex::new(compression),
             residuals: Mutex::default(),
             snapshots: Arc::default(),
+            operations: Arc::default(),
             process: Origin::current(),
         })
     }
@@ -160,12 +163,27 @@ impl Servers {
         })?
     }
 
+    /// Begins an operation whose calls are made one after the other, if it changes several servers.
+    pub(super) fn begin_operation(
+        &self,
+        servers: impl IntoIterator<Item = usize>,
+    ) -> Option<Operation> {
+        self.operations.begin(servers)
+    }
+
     /// Makes calls on several servers at the same time. Each call has the index of its server.
     /// Returns their answers in the same order.
     pub(super) fn call_each(
         &self,
         calls: impl IntoIterator<Item = (usize, Call)>,
     ) -> Result<Vec<Result<Answer>>> {
+        let mut calls: Vec<(usize, Call)> = calls.into_iter().collect();
+        let _operation = if calls.iter().all(|(_, call)| call.changes) {
+            let joint = calls.iter_mut().map(|(server, call)| (*server, &mut call.joint));
+            self.operations.join(&mut joint.collect::<Vec<_>>())
+        } else {
+            None
+        };
         let calls = calls.into_iter().filter_map(|(server, call)| {
             let connection = Arc::clone(self.all.get(server)?);
             Some(connection.call(self.backends.clone(), call))
@@ -301,6 +319,12 @@ impl Servers {
     /// Returns the snapshots that this process needs.
     pub(super) fn needed_snapshots(&self) -> MutexGuard<'_, proto::SnapshotList> {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn history(&self) -> u64 {
+        let joined = self.all.iter().filter_map(|connection| connection.membership());
+        joined.filter_map(|joined| joined.rewound).map(|rewound| rewound.by).max().unwrap_or(0)
     }
 
     /// Tells the servers that this process does not need a snapshot any more. Does not wait.

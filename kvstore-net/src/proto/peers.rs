@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: bed3ad3e
+// CRC-32 of the source: 970dc4f1
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -10,7 +10,7 @@ pub struct LeaderMessage {
     pub number: u64,
     #[prost(uint64, tag = "2")]
     pub received: u64,
-    #[prost(oneof = "leader_message::Content", tags = "3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "leader_message::Content", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub content: ::core::option::Option<leader_message::Content>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -30,20 +30,31 @@ pub mod leader_message {
         End(super::RoundEnd),
         #[prost(message, tag = "8")]
         PushEnd(super::PushEnd),
+        #[prost(message, tag = "9")]
+        CutStart(super::CutStart),
+        #[prost(message, tag = "10")]
+        Cut(super::Cut),
+        #[prost(message, tag = "11")]
+        CutCancelled(super::CutCancelled),
+        #[prost(message, tag = "12")]
+        Rewind(super::Rewind),
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FollowerMessage {
     #[prost(uint64, tag = "1")]
     pub number: u64,
     #[prost(uint64, tag = "2")]
     pub received: u64,
-    #[prost(oneof = "follower_message::Content", tags = "3, 4, 5, 6, 7, 8, 9")]
+    #[prost(
+        oneof = "follower_message::Content",
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"
+    )]
     pub content: ::core::option::Option<follower_message::Content>,
 }
 /// Nested message and enum types in `FollowerMessage`.
 pub mod follower_message {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Content {
         #[prost(message, tag = "3")]
         Start(super::FollowerStart),
@@ -64,6 +75,17 @@ pub mod follower_message {
         /// The follower has applied a list, or failed to.
         #[prost(message, tag = "9")]
         Applied(super::RoundEnd),
+        #[prost(message, tag = "10")]
+        CutClosed(super::CutClosed),
+        /// The state of the cut is in memory, and members may change the store again.
+        #[prost(message, tag = "11")]
+        CutTaken(super::CutEnd),
+        /// The recovery point is written.
+        #[prost(message, tag = "12")]
+        CutKept(super::CutEnd),
+        /// The follower needs a recovery point soon.
+        #[prost(message, tag = "13")]
+        PointRequest(super::PointRequest),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -81,10 +103,16 @@ pub struct LeaderStart {
     #[prost(uint64, tag = "4")]
     pub follower_run: u64,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowerStart {
     #[prost(uint64, tag = "1")]
     pub run: u64,
+    /// The numbers of the recovery points that the follower has.
+    #[prost(uint64, repeated, tag = "2")]
+    pub points: ::prost::alloc::vec::Vec<u64>,
+    /// As in Rewind, or 0 if the follower has not gone back since its process began.
+    #[prost(uint64, tag = "3")]
+    pub rewound_by: u64,
 }
 /// The push of a member to a round.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -145,6 +173,77 @@ pub struct PushEnd {
     pub member: ::core::option::Option<RoundMember>,
     #[prost(message, optional, tag = "2")]
     pub failure: ::core::option::Option<Failure>,
+}
+/// The recovery points of all servers with the same number are one consistent cut: if one of them has
+/// the effect of a call, then together they have all effects that the caller could know of.
+///
+/// 1. The leader commits no rounds any more, waits until those before are applied, and sends a
+///    CutStart. Each server lets no more calls take effect, and reports those joint calls that it has
+///    made while other servers may not have made theirs.
+/// 1. When all have done so, the leader sends a Cut. Each server makes the joint calls that others
+///    have made, and then takes the state. Then calls and rounds continue.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CutStart {
+    /// The number of the recovery point, larger than those before.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CutClosed {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub made: ::prost::alloc::vec::Vec<JointOperation>,
+    /// The newest point, if the server has not changed since, or 0.
+    #[prost(uint64, tag = "3")]
+    pub same_as: u64,
+}
+/// An operation that changes several servers: see JointCall.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct JointOperation {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub process: u64,
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    #[prost(uint32, repeated, tag = "4")]
+    pub servers: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Cut {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// The operations whose calls this server makes before it takes the state.
+    #[prost(message, repeated, tag = "2")]
+    pub made_elsewhere: ::prost::alloc::vec::Vec<JointOperation>,
+    /// All servers have this point, or 0. Those before are not needed any more.
+    #[prost(uint64, tag = "3")]
+    pub common: u64,
+}
+/// No point with this number will be complete.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CutCancelled {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CutEnd {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    #[prost(message, optional, tag = "2")]
+    pub failure: ::core::option::Option<Failure>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PointRequest {}
+/// A server was restarted, so all go back to the newest point that all have.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Rewind {
+    #[prost(uint64, tag = "1")]
+    pub point: u64,
+    /// Identifies this message.
+    #[prost(uint64, tag = "2")]
+    pub by: u64,
 }
 /// Generated client implementations.
 pub mod peers_client {
@@ -237,9 +336,9 @@ pub mod peers_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// The first server of a group calls each other one, a follower, so that all of them commit the
-        /// same rounds. The first messages of both are a LeaderStart and a FollowerStart. After a lost
-        /// connection, both send the messages again that the other one has not received.
+        /// The first server of a group calls each other one, a follower. The first messages of both are a
+        /// LeaderStart and a FollowerStart. After a lost connection, both send the messages again that the
+        /// other one has not received.
         pub async fn follow(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::LeaderMessage>,
@@ -282,9 +381,9 @@ pub mod peers_server {
             >
             + std::marker::Send
             + 'static;
-        /// The first server of a group calls each other one, a follower, so that all of them commit the
-        /// same rounds. The first messages of both are a LeaderStart and a FollowerStart. After a lost
-        /// connection, both send the messages again that the other one has not received.
+        /// The first server of a group calls each other one, a follower. The first messages of both are a
+        /// LeaderStart and a FollowerStart. After a lost connection, both send the messages again that the
+        /// other one has not received.
         async fn follow(
             &self,
             request: tonic::Request<tonic::Streaming<super::LeaderMessage>>,

@@ -241,6 +241,8 @@ impl Members {
         }
         let is_unnumbered = self.unnumbered.contains(name);
         let mut joined = self.join(now, name, process, role)?;
+        // The saved membership of the process was over, because it had left, when it joined anew.
+        joined.is_new |= !is_unnumbered && joined.incarnation < incarnation;
         let is_lost = |(after, up_to): &(u64, u64)| incarnation > *after && incarnation <= *up_to;
         if (joined.is_new || is_unnumbered)
             && self.lost.iter().any(is_lost)
@@ -473,6 +475,19 @@ impl Members {
     /// Returns a known member, live or dead.
     pub fn get(&self, name: &str) -> Option<&Member> {
         self.known.get(name)
+    }
+
+    /// Returns how long a process has been dead, or `None` if it is live. That is forever if a
+    /// later process has its name. A process that is not known may have joined an earlier run of
+    /// the server, so it counts as dead since the start of this one.
+    pub fn dead_for(&self, now: Duration, name: &str, process: u64) -> Option<Duration> {
+        let member = self.known.get(name).filter(|member| member.process == process);
+        match member.map(|member| member.presence) {
+            Some(Presence::Lease(_)) => None,
+            Some(Presence::Dead(since)) => Some(now.saturating_sub(since)),
+            None if self.replaced(name).contains(&process) => Some(Duration::MAX),
+            None => Some(now),
+        }
     }
 
     /// Returns whether an incarnation is that of a live member.

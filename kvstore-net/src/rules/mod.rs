@@ -1,6 +1,6 @@
 //! The rules of a group, without I/O, threads or clocks: who is a member, which call is a
-//! repetition, which pull must wait, who takes part in a round, which server has a key, and whether
-//! a server still owns its place.
+//! repetition, which pull must wait, who takes part in a round, which server has a key, which calls
+//! belong together, and whether a server still owns its place.
 //!
 //! The caller passes the time, as the duration since any fixed moment. So tests can try every order
 //! of events.
@@ -9,6 +9,7 @@ mod backoff;
 mod calls;
 mod clocks;
 mod followed;
+mod joint;
 mod link;
 mod members;
 mod ownership;
@@ -21,6 +22,7 @@ pub use backoff::Backoff;
 pub use calls::{Begun, Calls, SavedCalls};
 pub use clocks::Clocks;
 pub use followed::Followed;
+pub use joint::{JointCalls, JointId, JointServers, made_elsewhere};
 pub use link::Link;
 pub use members::{Joined, Member, Members, Refusal, Role, SavedMember};
 pub use ownership::{Ownership, Standing};

@@ -45,6 +45,21 @@ pub(crate) const UNKNOWN_VERB: &str =
 /// The longest time that a call waits, so that deadlines do not overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
+/// A call that changes the store or the group.
+struct Write<'a> {
+    verb: Verb,
+    payload: Payload,
+    following: Option<&'a FollowingPull>,
+    joint: Option<proto::JointCall>,
+}
+
+/// The keys that a call has changed.
+#[derive(Default)]
+struct ChangedKeys {
+    pushed: Vec<Key>,
+    removed: Vec<Key>,
+}
+
 impl Service {
     /// Makes a call. Errors of the store are part of the answer.
     pub(super) async fn answer(
@@ -61,6 +76,7 @@ impl Service {
         let permitted = self.access.permission.check(needs, name);
         let reads = needs == Permission::Read;
         let permitted = permitted.and_then(|()| if reads { Ok(()) } else { self.check_owner() });
+        let permitted = permitted.and_then(|()| self.check_together());
         let mut answered = match permitted {
             Ok(()) => {
                 self.answer_verb(request, verb, first, (frames, interim)).instrument(span).await
@@ -69,6 +85,10 @@ impl Service {
         };
         if !reads {
             answered = answered.and_then(|answer| self.check_still_owner().map(|()| answer));
+        }
+        if self.group.is_over() {
+            let text = "the server goes back to a recovery point";
+            answered = Err(Status::unavailable(text));
         }
         measured.ended(match &answered {
             Ok(answer) if answer.reply.failure.is_none() => "ok",
@@ -92,6 +112,11 @@ impl Service {
         };
         let deadline = Instant::now() + wait;
         let deadline = self.deadline.map_or(deadline, |end| end.min(deadline));
+        let joint = request.joint.take();
+        let history = self.recovery.as_ref().map_or(0, |recovery| recovery.rewound_by());
+        if joint.as_ref().is_some_and(|joint| joint.history != history) {
+            return Err(Status::aborted("the servers have gone back since this process joined"));
+        }
         if let Verb::Status(_) = verb {
             let status = self.blocking(&self.statuses, || self.status()).await;
             return self.charged(status.unwrap_or_else(|error| failed(&error)));
@@ -147,7 +172,7 @@ impl Service {
         let mut call = Box::pin(async move {
             match service.group.begin(&caller, deadline).await? {
                 Ok(running) => {
-                    let write = (verb, payload, following.as_ref());
+                    let write = Write { verb, payload, following: following.as_ref(), joint };
                     let written = service.write(running, &caller, write, deadline).await;
                     drop(charges);
                     match following.filter(|_| written.reply.failure.is_none()) {
@@ -156,6 +181,9 @@ impl Service {
                     }
                 }
                 Err(failure) => {
+                    if let (Verb::Push(push), Some(failure)) = (&verb, &failure) {
+                        service.fail_again(&caller, push, failure);
+                    }
                     let reply = proto::Reply { failure, ..proto::Reply::default() };
                     Ok(Answer { reply, ..Answer::default() })
                 }
@@ -296,14 +324,14 @@ impl Service {
         &self,
         running: Running<'_>,
         caller: &Caller,
-        (verb, payload, following): (Verb, Payload, Option<&FollowingPull>),
+        Write { verb, payload, following, joint }: Write<'_>,
         deadline: Instant,
     ) -> Answer {
         #[cfg(test)]
         if Fault::DelayCall.is_planted() && caller.sequence.is_multiple_of(3) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let (mut pushed, mut removed) = (Vec::new(), Vec::new());
+        let mut changed = ChangedKeys::default();
         // Until the outcome is recorded.
         let mut effects = None;
         let changes_more = verbs::changes_more_than_values(&verb);
@@ -324,50 +352,67 @@ impl Service {
                 let end = (as_expected, deadline);
                 return Box::pin(self.write_in_round(running, caller, push, end)).await;
             }
-            mut verb => {
-                effects = Some(self.effects.read().await);
-                if let Verb::Remove(keys) = &mut verb
-                    && self.access.permission < Permission::Administer
-                {
-                    self.holder.retain_removable(keys, caller.incarnation);
+            verb => match self.enter(caller, joint.as_ref(), deadline).await {
+                Err(error) => Err(error),
+                Ok(entered) => {
+                    effects = Some(entered);
+                    self.change(caller, (verb, payload), following, &mut changed).await
                 }
-                let keys = verbs::pushed_keys(&verb);
-                let is_removal = matches!(verb, Verb::Remove(_));
-                let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
-                let is_short = self.holder.is_short(&verb, &payload);
-                let contents = self.holder.contents();
-                let make = || {
-                    let is_expected =
-                        |following: &FollowingPull| following.is_as_expected(contents.store());
-                    if following.map_or(Ok(true), is_expected)? {
-                        let make = || self.holder.make(caller.incarnation, verb, payload);
-                        with_staleness(staleness, || contents.called_by(caller, make))
-                    } else {
-                        Ok(Answer::out_of_date())
-                    }
-                };
-                self.run(is_short, &self.permits, make).await.and_then(|answer| {
-                    pushed = keys?;
-                    if is_removal {
-                        removed = parse_keys(&answer.reply.keys)?;
-                    }
-                    Ok(answer)
-                })
-            }
+            },
         };
         let answer = result.unwrap_or_else(|error| self.failed_call(caller, error));
         let outcome = answer.reply.failure.clone();
         if outcome.is_some() {
-            pushed.clear();
-        } else if !removed.is_empty() {
-            self.group.remove_keys(&removed);
+            changed.pushed.clear();
+        } else if !changed.removed.is_empty() {
+            self.group.remove_keys(&changed.removed);
         }
-        running.finish(outcome, &pushed);
+        let is_made = !outcome.as_ref().is_some_and(|failure| failure.out_of_date);
+        if let Some(joint) = joint.filter(|_| is_made && effects.is_some()) {
+            self.group.make_joint(caller, &joint);
+        }
+        running.finish(outcome, &changed.pushed);
         drop(effects);
         if let Some(recovery) = self.recovery.as_ref().filter(|_| changes_more) {
             recovery.request();
         }
         answer
+    }
+
+    /// Makes a call that changes the store.
+    async fn change(
+        &self,
+        caller: &Caller,
+        (mut verb, payload): (Verb, Payload),
+        following: Option<&FollowingPull>,
+        changed: &mut ChangedKeys,
+    ) -> StoreResult<Answer> {
+        if let Verb::Remove(keys) = &mut verb
+            && self.access.permission < Permission::Administer
+        {
+            self.holder.retain_removable(keys, caller.incarnation);
+        }
+        let keys = verbs::pushed_keys(&verb);
+        let is_removal = matches!(verb, Verb::Remove(_));
+        let staleness = self.staleness(&verb, keys.as_deref().unwrap_or_default());
+        let is_short = self.holder.is_short(&verb, &payload);
+        let contents = self.holder.contents();
+        let make = || {
+            let is_expected =
+                |following: &FollowingPull| following.is_as_expected(contents.store());
+            if following.map_or(Ok(true), is_expected)? {
+                let make = || self.holder.make(caller.incarnation, verb, payload);
+                with_staleness(staleness, || contents.called_by(caller, make))
+            } else {
+                Ok(Answer::out_of_date())
+            }
+        };
+        let answer = self.run(is_short, &self.permits, make).await?;
+        changed.pushed = keys?;
+        if is_removal {
+            changed.removed = parse_keys(&answer.reply.keys)?;
+        }
+        Ok(answer)
     }
 
     /// Makes a push to a round, and records its outcome.

@@ -9,10 +9,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::group::Group;
 use super::options::ServerOptions;
+use super::runs::Runs;
 use super::service::Service;
-use super::standard::Health;
 use super::verbs::{Answer, check_layouts};
 use crate::coordinator::{Coordinator, KeptGroup, LeaderState, Place, Registration};
 use crate::proto;
@@ -102,10 +101,10 @@ impl Coordinated {
 /// Ends a server if it has lost its place.
 pub(super) async fn end_at_loss(
     registration: Arc<Registration>,
-    group: Arc<Group>,
-    health: Health,
+    runs: Arc<Runs>,
     end: watch::Sender<bool>,
 ) {
+    let Service { group, health, .. } = runs.service();
     let barriers = async {
         group.keep_barriers().await;
         std::future::pending::<()>().await;

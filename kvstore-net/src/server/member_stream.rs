@@ -26,7 +26,6 @@ impl MemberStream {
     /// Receives renewals and sends the members, until the member leaves or the connection is lost.
     pub(super) async fn run(self, mut messages: Streaming<proto::MemberMessage>) {
         let group = Arc::clone(&self.service.group);
-        let mut end = self.service.end.clone();
         let mut known = None;
         let most = self.sender.max_capacity();
         loop {
@@ -48,7 +47,7 @@ impl MemberStream {
             tokio::select! {
                 // Messages before changes: a busy group must not delay the renewal of a lease.
                 biased;
-                () = async { drop(end.wait_for(|end| *end).await) } => return,
+                () = self.service.end.cancelled() => return,
                 received = messages.message() => match received {
                     Ok(Some(message)) => {
                         if let Some(member_message::Content::Leave(_)) = message.content {

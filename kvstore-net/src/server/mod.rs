@@ -8,12 +8,14 @@ mod connections;
 pub(crate) mod contents;
 mod coordinated;
 mod deadline;
+mod effects;
 mod gate;
 pub(crate) mod group;
 pub(crate) mod holder;
 mod http;
 mod local_stores;
 mod member_stream;
+pub(crate) mod methods;
 pub(crate) mod metrics;
 mod options;
 mod pausing;
@@ -24,6 +26,7 @@ pub(crate) mod recovery;
 mod replies;
 mod report;
 pub(crate) mod rounds;
+pub(crate) mod runs;
 pub(crate) mod service;
 pub(crate) mod serving;
 mod snapshots;
@@ -37,22 +40,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvstore_core::process::Origin;
 use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result, fallible};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::transport::Channel;
 
 use self::access::Access;
-use self::checkpoints::Checkpoints;
 use self::commands::Commands;
 use self::connections::{Connections, listen};
 use self::contents::Contents;
 use self::coordinated::{Coordinated, KeptPlace, end_at_loss};
 use self::group::Group;
-use self::holder::Holder;
 use self::http::HttpEndpoint;
-use self::recovery::{PointFolder, PointStore, Recovery};
-use self::service::{Methods, Service};
+use self::methods::Methods;
+use self::recovery::{PointFolder, PointStore};
+use self::report::Reports;
+use self::runs::{Parts, Runs};
+use self::service::Service;
 use self::serving::{Acceptor, CLOSE, serve};
-use self::standard::Health;
 use crate::accounts::Accounts;
 use crate::certificates::{Certificates, Security};
 use crate::endpoint::{CONNECT, channel};
@@ -99,11 +104,9 @@ pub struct Server {
     metrics_address: Option<SocketAddr>,
     security: Security,
     store: Arc<LocalStore>,
-    holder: Arc<Holder>,
-    group: Arc<Group>,
+    contents: Arc<Contents>,
+    runs: Arc<Runs>,
     commands: Commands,
-    health: Health,
-    recovery: Option<Arc<Recovery>>,
     end: watch::Sender<bool>,
     serving: Mutex<Option<Serving>>,
     /// The place of this server, if its group has a coordinator.
@@ -140,14 +143,7 @@ impl Server {
             source: source.into(),
         };
         let runtime = runtime::parallel()?;
-        let num_servers = u32::try_from(options.followers.len() + 1).unwrap_or(u32::MAX);
-        let channels = {
-            // Connections belong to the runtime.
-            let _entered = runtime.enter();
-            let followers = options.followers.iter();
-            let channels = followers.map(|server| channel(server, &options.security, CONNECT));
-            fallible::try_collect(channels)?
-        };
+        let followers = followers(&runtime, options)?;
         let listen_on = options.address.clone();
         let has_unix_socket = certificates.is_none();
         let bound = runtime::wait(&runtime, async move {
@@ -169,37 +165,48 @@ impl Server {
         let registration = place.as_ref().map(|place| Arc::clone(&place.registration));
         let run = registration.as_ref().map_or(run, |registration| registration.run());
         let journal = journal(options, run)?;
-        local_stores::add(run, &store);
         let group = Group::new(options.lease, run);
-        let group = Arc::new(match leader {
+        let group = match leader {
             None => group,
             Some((leader, saved)) => group.with_leader(leader, saved),
-        });
+        };
         let contents = Contents::new(Arc::clone(&store), backends.clone(), options.limits.keys)
             .with_journal(journal);
-        let checkpoints = Checkpoints::new(options.checkpoints.clone());
-        let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), run));
+        let contents = Arc::new(contents);
+        let named = Arc::downgrade(&store);
+        let parts = Parts {
+            contents: Arc::clone(&contents),
+            checkpoints: options.checkpoints.clone(),
+            lease: options.lease,
+            points: points(options)?,
+            followers,
+            next_run: |run| run_number().max(run + 1),
+            on_begin: Box::new(move |service| {
+                if let Some(store) = named.upgrade() {
+                    local_stores::add(service.run, &store);
+                }
+            }),
+        };
         let (end, ending) = watch::channel(false);
         let commands = Commands::default();
         let access = Access::unknown(certificates.is_some());
-        let service = Service::new(&group, &holder, (run, options.lease), &ending, access);
-        let service = service.with_registration(registration.clone());
-        let health = service.health.clone();
-        let recovery = recovery(options, &service)?;
-        let service = service.with_commands(commands.clone()).with_recovery(recovery.clone());
-        group.lead(&options.followers);
-        for (number, channel) in (1..).zip(channels) {
-            let place = (number, num_servers);
-            runtime.spawn(peers::lead::lead(service.clone(), place, channel));
-        }
+        let runs = Runs::new(parts, (group, run), |group, holder, ending| {
+            let service = Service::new(group, holder, (run, options.lease), ending, access);
+            let service = service.with_registration(registration.clone());
+            service.with_commands(commands.clone())
+        })?;
         if let Some(registration) = registration {
-            let (group, health, end) = (Arc::clone(&group), health.clone(), end.clone());
-            runtime.spawn(end_at_loss(registration, group, health, end));
+            runtime.spawn(end_at_loss(registration, Arc::clone(&runs), end.clone()));
         }
-        let methods = Methods::new(service)?;
+        let methods = Methods::new(Arc::clone(&runs))?;
         let accounts = Accounts::new(&options.limits, backends);
         let endpoint = endpoint.map(|endpoint| {
-            let reports = methods.service().reports(Arc::clone(&accounts));
+            let reports = Reports {
+                runs: Arc::clone(&runs),
+                accounts: Arc::clone(&accounts),
+                metrics: runs.service().metrics,
+                end: ending.clone(),
+            };
             runtime.spawn(endpoint.serve(reports, ending.clone()))
         });
         let incoming = Connections::new(listener, accounts);
@@ -213,11 +220,9 @@ impl Server {
             metrics_address,
             security,
             store,
-            holder,
-            group,
+            contents,
+            runs,
             commands,
-            health,
-            recovery,
             end,
             serving,
             place,
@@ -266,23 +271,23 @@ impl Server {
 
     /// Returns the contents, for a client in this process.
     pub(crate) fn contents(&self) -> &Contents {
-        self.holder.contents()
+        &self.contents
     }
 
     /// Returns the live members, workers first, in the order of their ranks.
     pub fn members(&self) -> Vec<GroupMember> {
-        members_of(&self.group.members().0.members)
+        members_of(&self.runs.service().group.members().0.members)
     }
 
     /// Returns whether the server has members: live ones, or such that died less than a lease ago
     /// and may come back.
     pub fn has_members(&self) -> bool {
-        !self.group.remembered().is_empty()
+        !self.runs.service().group.remembered().is_empty()
     }
 
     /// Returns the number of calls that change the store or wait at a barrier at the moment.
     pub fn num_running_calls(&self) -> usize {
-        self.group.num_running()
+        self.runs.service().group.num_running()
     }
 
     /// Sets the function that runs for each command of `send_command_to_servers`.
@@ -305,8 +310,8 @@ impl Server {
         }
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(serving) = serving else { return };
-        let (group, end) = (Arc::clone(&self.group), self.end.clone());
-        let (health, recovery) = (self.health.clone(), self.recovery.clone());
+        let Service { group, health, recovery, .. } = self.runs.service();
+        let end = self.end.clone();
         let registration = self.place.as_ref().map(|place| Arc::clone(&place.registration));
         let drained = async move {
             health.end().await;
@@ -327,8 +332,8 @@ impl Server {
         if let Err(error) = ended {
             tracing::error!(error = error.chain(), "the server could not end in order");
         }
-        if self.group.num_running() == 0 {
-            self.holder.contents().end_journal();
+        if self.num_running_calls() == 0 {
+            self.contents.end_journal();
         }
     }
 }
@@ -339,20 +344,30 @@ impl Drop for Server {
     }
 }
 
+/// Returns the channels to the other servers, with their addresses.
+fn followers(runtime: &Handle, options: &ServerOptions) -> Result<Vec<(String, Channel)>> {
+    // Connections belong to the runtime.
+    let _entered = runtime.enter();
+    let followers = options.followers.iter().map(|server| {
+        let channel = channel(server, &options.security, CONNECT)?;
+        Ok((server.clone(), channel))
+    });
+    fallible::try_collect(followers)
+}
+
 /// Opens the journal of a run of a server, if it has one.
 fn journal(options: &ServerOptions, run: u64) -> Result<Option<Journal>> {
     let journal = options.journal_options();
     journal.map(|journal| Journal::open(&journal, run, &options.store)).transpose()
 }
 
-/// Continues from a recovery point, if the server makes them.
-fn recovery(options: &ServerOptions, service: &Service) -> Result<Option<Arc<Recovery>>> {
-    let recovery = options.recovery.as_deref().map(|folder| {
-        let points = PointStore::Folder(Arc::new(PointFolder::open(folder)?));
-        let parts = (&service.group, &service.holder, &service.effects);
-        Recovery::open(points, (options.save_every, service.run), parts).map(Arc::new)
+/// Returns where recovery points are kept, and how often they are made, if the server makes them.
+fn points(options: &ServerOptions) -> Result<Option<(PointStore, Duration)>> {
+    let points = options.recovery.as_deref().map(|folder| {
+        let folder = Arc::new(PointFolder::open(folder)?);
+        Ok((PointStore::Folder(folder), options.save_every))
     });
-    recovery.transpose()
+    points.transpose()
 }
 
 /// Returns a number that is larger than that of any earlier run on this machine: the time in

@@ -101,12 +101,11 @@ async fn answer_next(
     mut requests: Requests,
     interim: Interim,
 ) -> Result<Answered, Status> {
-    let mut end = service.end.clone();
     let first = tokio::select! {
         biased;
         first = requests.message() => first?,
         // A call that arrives later is not made. The status says so, and the member repeats it.
-        _ = end.wait_for(|end| *end) => return Err(Status::aborted("the server is ending")),
+        () = service.end.cancelled() => return Err(Status::aborted("the server is ending")),
     };
     let Some(first) = first else { return Ok(None) };
     let missing = || Status::invalid_argument("the first frame has no request");

@@ -6,10 +6,10 @@ use kvstore_core::{Error, KeyStats, KvStore, Result};
 use serde::Serialize;
 use tokio::sync::watch;
 
-use super::group::Group;
 use super::holder::Holder;
 use super::metrics::{Metrics, Sample};
-use super::recovery::{Recovery, RecoveryState};
+use super::runs::Runs;
+use super::service::Service;
 use crate::accounts::Accounts;
 use crate::journal::{Journal, JournalState};
 use crate::proto;
@@ -20,11 +20,9 @@ const MOST_KEYS: usize = 200;
 /// What operators ask a server for.
 #[derive(Debug)]
 pub(crate) struct Reports {
-    pub(crate) group: Arc<Group>,
-    pub(crate) holder: Arc<Holder>,
+    pub(crate) runs: Arc<Runs>,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) metrics: Metrics,
-    pub(super) recovery: Option<Arc<Recovery>>,
     /// Becomes true when the server ends.
     pub(crate) end: watch::Receiver<bool>,
 }
@@ -95,31 +93,32 @@ struct KeyStatus {
     pushes: u64,
 }
 
+fn journal(holder: &Holder) -> Option<JournalState> {
+    holder.contents().journal().map(Journal::state)
+}
+
 impl Reports {
     /// Returns whether the server accepts calls.
     pub(super) fn is_serving(&self) -> bool {
-        !*self.end.borrow() && !self.group.is_draining()
+        !*self.end.borrow() && !self.runs.service().group.is_draining()
     }
 
-    fn journal(&self) -> Option<JournalState> {
-        self.holder.contents().journal().map(Journal::state)
-    }
-
-    fn recovery(&self) -> Option<RecoveryState> {
-        self.recovery.as_ref().map(|recovery| recovery.state())
-    }
-
-    fn sample(&self, members: &[proto::Member], dead: usize, keys: &[KeyStats]) -> Sample {
+    fn sample(
+        &self,
+        Service { group, holder, recovery, .. }: &Service,
+        (members, dead): (&[proto::Member], usize),
+        keys: &[KeyStats],
+    ) -> Sample {
         let readers = members.iter().filter(|member| member.is_reader).count() as u64;
-        let backends = self.holder.contents().backends();
+        let backends = holder.contents().backends();
         let memory = || backends.initialised();
         let (connections, peers) = self.accounts.counts();
         Sample {
             workers: members.len() as u64 - readers,
             readers,
             dead: dead as u64,
-            barriers: self.group.num_barriers(),
-            rounds: self.group.round_counts(),
+            barriers: group.num_barriers(),
+            rounds: group.round_counts(),
             keys: keys.len() as u64,
             value_bytes: keys.iter().map(|key| key.value_bytes as u64).sum(),
             state_bytes: keys.iter().map(|key| key.state_bytes as u64).sum(),
@@ -132,26 +131,28 @@ impl Reports {
                 .map(|limit| limit as u64),
             connections: connections as u64,
             peers: peers as u64,
-            snapshots: self.holder.num_snapshots() as u64,
-            journal: self.journal().unwrap_or_default(),
-            recovery: self.recovery().unwrap_or_default(),
-            uptime: self.group.now(),
+            snapshots: holder.num_snapshots() as u64,
+            journal: journal(holder).unwrap_or_default(),
+            recovery: recovery.as_ref().map(|recovery| recovery.state()).unwrap_or_default(),
+            uptime: group.now(),
         }
     }
 
     /// Returns the metrics in the text format of Prometheus.
     pub(super) fn metrics(&self) -> Result<String> {
-        let (members, dead) = self.group.members();
-        let keys = self.holder.contents().store().stats()?;
-        self.metrics.text(&self.sample(&members.members, dead, &keys))
+        let run = self.runs.service();
+        let (members, dead) = run.group.members();
+        let keys = run.holder.contents().store().stats()?;
+        self.metrics.text(&self.sample(&run, (&members.members, dead), &keys))
     }
 
     /// Returns the status as JSON.
     pub(super) fn status(&self) -> Result<String> {
-        let (members, dead) = self.group.members();
-        let store = self.holder.contents().store();
+        let run = self.runs.service();
+        let (members, dead) = run.group.members();
+        let store = run.holder.contents().store();
         let mut keys = store.stats()?;
-        let sample = self.sample(&members.members, dead, &keys);
+        let sample = self.sample(&run, (&members.members, dead), &keys);
         let (received_bytes, sent_bytes) = self.metrics.transferred();
         let size = |key: &KeyStats| key.value_bytes + key.state_bytes;
         keys.sort_unstable_by(|a, b| size(b).cmp(&size(a)).then_with(|| a.key.cmp(&b.key)));
@@ -190,17 +191,19 @@ impl Reports {
             connections: sample.connections,
             peers: sample.peers,
             snapshots: sample.snapshots,
-            journal: self.journal().map(|state| JournalStatus {
+            journal: journal(&run.holder).map(|state| JournalStatus {
                 mode: state.mode,
                 records: state.num_records,
                 bytes: state.num_bytes,
                 error: state.error,
             }),
-            recovery: self.recovery().map(|state| RecoveryStatus {
-                points: state.num_points,
-                bytes: state.num_bytes,
-                seconds: state.age().map(|age| age.as_secs_f64()),
-                error: state.error,
+            recovery: run.recovery.as_ref().map(|recovery| recovery.state()).map(|state| {
+                RecoveryStatus {
+                    points: state.num_points,
+                    bytes: state.num_bytes,
+                    seconds: state.age().map(|age| age.as_secs_f64()),
+                    error: state.error,
+                }
             }),
             members: members.members.into_iter().map(member).collect(),
             keys: keys.iter().take(MOST_KEYS).map(key).collect(),

@@ -1,41 +1,30 @@
 //! [`Service`]: the gRPC methods. `calls` makes the calls of members, `group` decides who is one.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use kvstore_core::{KvStore, Result as StoreResult};
+use kvstore_core::KvStore;
 use tokio::sync::{RwLock, Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::body::Body;
-use tonic::codegen::http::header::CONTENT_TYPE;
-use tonic::codegen::{BoxFuture, http};
-use tonic::metadata::GRPC_CONTENT_TYPE;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::access::Access;
 use super::commands::Commands;
-use super::deadline;
 use super::group::{Earlier, Group};
 use super::holder::Holder;
 use super::member_stream::MemberStream;
 use super::metrics::Metrics;
 use super::recovery::Recovery;
-use super::replies::Replies;
-use super::report::Reports;
-use super::standard::{Health, StandardServices};
+use super::standard::Health;
 use super::transfer::Sources;
-use crate::accounts::{Accounts, STREAM};
 use crate::coordinator::Registration;
-use crate::proto::peers_server::PeersServer;
-use crate::proto::store_server::StoreServer;
 use crate::proto::{self, member_message, server_message};
 use crate::rules::{Joined, Role};
-use crate::wire::{CALL, Incoming, Outgoing, compression_of};
+use crate::wire::compression_of;
 
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
@@ -48,12 +37,6 @@ pub(super) const MOST_NAME_BYTES: usize = 256;
 
 /// The most live members. Each gets the names of all others.
 const MOST_MEMBERS: usize = 4096;
-
-/// The most bytes of a message of a member.
-const MOST_MEMBER_MESSAGE: usize = 4096;
-
-/// The start of the paths of the methods for other servers.
-const PEERS: &str = "/kvstore.v1.Peers/";
 
 /// The most bytes of a message of another server, which may have the names of all members.
 pub(super) const MOST_PEER_MESSAGE: usize = 4 << 20;
@@ -78,8 +61,8 @@ pub(crate) struct Service {
     /// Identifies this run of the server.
     pub(crate) run: u64,
     pub(crate) lease: Duration,
-    /// Becomes true when the server ends.
-    pub(crate) end: watch::Receiver<bool>,
+    /// Is cancelled when this run of the server ends.
+    pub(crate) end: CancellationToken,
     /// Limits the calls that block threads at the same time.
     pub(crate) permits: Arc<Semaphore>,
     /// The same for calls that only read.
@@ -92,11 +75,13 @@ pub(crate) struct Service {
     /// recorded. A recovery point is made while no call has it.
     pub(crate) effects: Arc<RwLock<()>>,
     /// Makes recovery points, if the server has a place for them.
-    pub(super) recovery: Option<Arc<Recovery>>,
+    pub(crate) recovery: Option<Arc<Recovery>>,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     /// The place of this server, if its group has a coordinator.
     pub(super) registration: Option<Arc<Registration>>,
+    /// The newest message of the leader that all servers go back to a recovery point.
+    pub(super) rewinds: Arc<watch::Sender<Option<proto::Rewind>>>,
     /// What a caller may do: in a stream of calls, the caller of the stream.
     pub(crate) access: Access,
     /// When the caller of a stream gives up.
@@ -109,7 +94,7 @@ impl Service {
         group: &Arc<Group>,
         holder: &Arc<Holder>,
         (run, lease): (u64, Duration),
-        end: &watch::Receiver<bool>,
+        end: &CancellationToken,
         access: Access,
     ) -> Self {
         Self {
@@ -130,6 +115,7 @@ impl Service {
             metrics: Metrics::new(),
             health: Health::new(),
             registration: None,
+            rewinds: Arc::new(watch::channel(None).0),
             access,
             deadline: None,
         }
@@ -145,79 +131,6 @@ impl Service {
 
     pub(super) fn with_registration(self, registration: Option<Arc<Registration>>) -> Self {
         Self { registration, ..self }
-    }
-
-    /// Returns the reports for operators.
-    pub(super) fn reports(&self, accounts: Arc<Accounts>) -> Reports {
-        Reports {
-            group: Arc::clone(&self.group),
-            holder: Arc::clone(&self.holder),
-            accounts,
-            metrics: self.metrics.clone(),
-            recovery: self.recovery.clone(),
-            end: self.end.clone(),
-        }
-    }
-}
-
-/// The services of a server: `tonic` serves members, and [`Replies`] serves calls.
-#[derive(Clone)]
-pub(crate) struct Methods {
-    service: Service,
-    members: StoreServer<Service>,
-    peers: PeersServer<Service>,
-    standard: StandardServices,
-}
-
-impl Methods {
-    /// # Errors
-    /// - The errors of [`StandardServices::new`].
-    pub(crate) fn new(service: Service) -> StoreResult<Self> {
-        let standard = StandardServices::new(&service.health)?;
-        let members = StoreServer::new(service.clone());
-        let members = members.max_decoding_message_size(MOST_MEMBER_MESSAGE);
-        let peers = PeersServer::new(service.clone());
-        let peers = peers.max_decoding_message_size(MOST_PEER_MESSAGE);
-        Ok(Self { service, members, peers, standard })
-    }
-
-    pub(crate) fn service(&self) -> &Service {
-        &self.service
-    }
-}
-
-impl tonic::codegen::Service<http::Request<Body>> for Methods {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<http::Response<Body>, Infallible>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        match request.uri().path() {
-            CALL => {}
-            path if StandardServices::has(path) => {
-                let access = self.service.access.of(request.extensions());
-                return self.standard.call(request, &access);
-            }
-            path if path.starts_with(PEERS) => return self.peers.call(request),
-            _ => return self.members.call(request),
-        }
-        let mut service = self.service.clone();
-        service.access = service.access.of(request.extensions());
-        service.deadline = deadline::end_of(request.headers());
-        let charge = match service.access.charge(STREAM) {
-            Ok(charge) => charge,
-            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
-        };
-        let account = service.access.account.clone();
-        let requests = Incoming::requests(request.into_body(), account);
-        let replies = Outgoing::reply(Replies::new(service, requests, charge));
-        let mut response = http::Response::new(replies);
-        response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
-        Box::pin(async { Ok(response) })
     }
 }
 
@@ -293,10 +206,11 @@ impl Service {
                 join.name.len()
             )));
         }
-        if *self.end.borrow() {
+        if self.end.is_cancelled() {
             return Err(Status::unavailable("the server is ending"));
         }
         self.check_owner()?;
+        self.check_together()?;
         let role = if join.is_reader { Role::Reader } else { Role::Worker };
         access.permission.check_role(role)?;
         // Who may only read must not take over the name of a worker.
@@ -321,6 +235,17 @@ impl Service {
             return Err(status);
         }
         Ok(joined)
+    }
+
+    /// Checks that this server has a state, and does not wait until all servers of its group go
+    /// back to the same recovery point.
+    pub(super) fn check_together(&self) -> Result<(), Status> {
+        if self.recovery.as_ref().is_some_and(|recovery| recovery.awaits_others()) {
+            return Err(Status::unavailable(
+                "the server waits until all servers go back to the same recovery point",
+            ));
+        }
+        Ok(())
     }
 
     /// Checks that all members have this server at the same place of their lists of servers.
@@ -397,8 +322,8 @@ mod tests {
         let lease = Duration::from_secs(10);
         let group = Arc::new(Group::new(lease, 0));
         let contents = Contents::new(store, backends, 1);
-        let holder = Holder::new(contents, Checkpoints::new(None), Arc::clone(&group), 0);
-        let (_end, ending) = watch::channel(false);
+        let holder = Holder::new(Arc::new(contents), Checkpoints::new(None), Arc::clone(&group), 0);
+        let ending = CancellationToken::new();
         let access = Access::unknown(false);
         let service = Service::new(&group, &Arc::new(holder), (1, lease), &ending, access.clone());
         let mut last = None;

@@ -27,8 +27,8 @@ use tonic::codegen::http::Request;
 use super::access::{Access, Peer};
 use super::group::Group;
 use super::holder::Holder;
+use super::methods::Methods;
 use super::pausing::Pausing;
-use super::service::{Methods, Service};
 use crate::accounts::Account;
 use crate::certificates::{ENCRYPTED, HANDSHAKE};
 use crate::http2::{FRAME, KEEP_ALIVE, WINDOW};
@@ -113,10 +113,9 @@ pub(crate) async fn serve<I, S>(
     I: Stream<Item = std::io::Result<Accepted<S>>>,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Service { group, holder, health, recovery, .. } = methods.service().clone();
-    let leases = tokio::spawn(end_leases(group, Arc::downgrade(&holder)));
-    let saving = recovery.map(|recovery| tokio::spawn(recovery.run()));
-    health.start().await;
+    let runs = Arc::clone(methods.runs());
+    runs.start_tasks();
+    runs.service().health.start().await;
     let mut connections = JoinSet::new();
     let later = ending.clone();
     let accepting = async {
@@ -141,16 +140,13 @@ pub(crate) async fn serve<I, S>(
         () = accepting => {}
         () = ended(&mut ending) => {}
     }
+    runs.end();
     // A stopped member does not close its connection.
     let closing = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(CLOSE, closing).await.is_err() {
         connections.shutdown().await;
     }
-    leases.abort();
-    if let Some(saving) = saving {
-        saving.abort();
-    }
-    let forgotten = holder.forget_all_snapshots();
+    let forgotten = runs.service().holder.forget_all_snapshots();
     drop(tokio::task::spawn_blocking(move || drop(forgotten)));
 }
 
@@ -253,7 +249,7 @@ where
 }
 
 /// Ends the leases that are over, and forgets what belongs to them.
-async fn end_leases(group: Arc<Group>, holder: Weak<Holder>) {
+pub(super) async fn end_leases(group: Arc<Group>, holder: Weak<Holder>) {
     loop {
         let wait = group.end_leases();
         let Some(holder) = holder.upgrade() else { return };

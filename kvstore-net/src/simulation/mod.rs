@@ -33,8 +33,8 @@
 //! - When everything runs and is connected again, calls succeed and all workers finish.
 //!
 //! The last test plants each [`Fault`](crate::faults::Fault) and shows that these checks find it.
-//! [`several`] simulates several servers, [`quorum`] their rounds, and [`recovery`] a server that
-//! continues after crashes.
+//! [`several`] simulates several servers, [`quorum`] their rounds, [`recovery`] a server that
+//! continues after crashes, and [`cuts`] several of them.
 //!
 //! The simulation does not cover the end of the connections when a server shuts down in order,
 //! because tokio ends them in a random order.
@@ -46,6 +46,7 @@
 )]
 
 mod checked;
+mod cuts;
 mod history;
 mod network;
 mod observations;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -14,6 +15,7 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use super::schedule::LEASE;
 use crate::accounts::{Accounts, Limits};
+use crate::certificates::Security;
 use crate::client::membership::Target;
 use crate::endpoint::endpoint;
 use crate::server::access::Peer;
@@ -47,6 +49,23 @@ pub(super) fn channel(target: &Target, keep_alive: Duration) -> Channel {
         .keep_alive_timeout(keep_alive)
         .connect_timeout(target.timeout.min(LEASE))
         .connect_with_connector_lazy(connector)
+}
+
+/// Returns a server that another one leads, and a channel to it.
+pub(super) fn follower(server: usize, keep_alive: Duration) -> (String, Channel) {
+    let target = Target {
+        server: address(server),
+        place: (0, 1),
+        name: String::new(),
+        process: 0,
+        is_reader: false,
+        route: None,
+        timeout: LEASE,
+        connections: NonZeroUsize::MIN,
+        security: Security { is_insecure: true, ..Security::default() },
+    };
+    let channel = channel(&target, keep_alive);
+    (target.server, channel)
 }
 
 /// Returns the connections to this host.

@@ -5,11 +5,20 @@
 //! process waits for the thread. So only one of them runs at any time, and a seed determines what
 //! they do.
 
+use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use kvstore_core::Result;
+
+use super::{backends, network};
+use crate::certificates::Security;
+use crate::client::connection::Connection;
 use crate::client::driver::{Driver, Task};
+use crate::client::membership::Target;
+use crate::client::servers::Servers;
+use crate::client::{NetStore, NetStoreOptions};
 use crate::faults::Fault;
 
 /// The thread of a process, and the tasks that it waits for.
@@ -42,6 +51,33 @@ pub(super) async fn run_thread(work: impl FnOnce(Driver) + Send + 'static) {
     while let Some(Ok(task)) = process.tasks.as_ref().map(mpsc::Receiver::recv) {
         task.await;
     }
+}
+
+/// Joins the groups of all servers. Tests the connections this often.
+pub(super) fn join_all(
+    driver: &Driver,
+    (name, process): (&str, u64),
+    (addresses, options): (&[String], &NetStoreOptions),
+    keep_alive: Duration,
+) -> Result<NetStore> {
+    let num_servers = u32::try_from(addresses.len()).unwrap();
+    let targets = addresses.iter().zip(0..).map(|(server, index)| Target {
+        server: server.clone(),
+        place: (index, num_servers),
+        name: name.to_owned(),
+        process,
+        is_reader: false,
+        route: None,
+        timeout: options.timeout,
+        connections: NonZeroUsize::MIN,
+        security: Security { is_insecure: true, ..Security::default() },
+    });
+    let open = move |target: Target| async move {
+        let channel = network::channel(&target, keep_alive);
+        Connection::join(target, vec![channel]).await
+    };
+    let servers = Servers::join(backends(), driver.clone(), targets.collect(), open)?;
+    Ok(NetStore::on(servers, options))
 }
 
 /// Waits. Returns `None` if the host crashes.

@@ -20,7 +20,7 @@ use kvstore_core::{Device, Error, Key, KvStore, LocalStore, Tensor, Value};
 use super::checked::Checked;
 use super::history::{NUM_ELEMENTS, mark};
 use super::schedule::{LEASE, NUM_WORKERS, QUIET, Random};
-use super::server::serve_from_point;
+use super::server::{runs, serve_runs};
 use super::{Event, align_tasks, alone, backends, happen_to, host, hosts, key, network, run};
 use crate::certificates::Security;
 use crate::client::connection::{Answer, Call, Connection};
@@ -31,6 +31,7 @@ use crate::proto::request::Verb;
 use crate::quiet::needs_quiet;
 use crate::server::group::Group;
 use crate::server::recovery::{Point, PointStore};
+use crate::server::service::Service;
 use crate::simulation::tests::{check, check_repetition, find};
 use crate::wire::{Elements, value_of};
 
@@ -236,7 +237,7 @@ impl Checked for Recorded {
 struct Simulation {
     schedule: Schedule,
     recorded: Mutex<Recorded>,
-    points: Arc<Mutex<Option<Point>>>,
+    points: Arc<Mutex<BTreeMap<u64, Point>>>,
     store: Mutex<Option<Arc<LocalStore>>>,
 }
 
@@ -259,7 +260,7 @@ async fn serve(simulation: Arc<Simulation>) -> turmoil::Result {
     let incoming = network::listen().await?;
     let store = Arc::new(LocalStore::new("local", backends().clone()).unwrap());
     let points = PointStore::Memory(Arc::clone(&simulation.points));
-    let is_first = simulation.points.lock().unwrap().is_none();
+    let is_first = simulation.points.lock().unwrap().is_empty();
     let number = (simulation.recorded().num_runs as u64 + 1) * 1_000_000;
     let shared = Arc::downgrade(&simulation);
     let add = move |_: &Key, pushed: &Tensor, value: &mut Tensor| {
@@ -280,10 +281,14 @@ async fn serve(simulation: Arc<Simulation>) -> turmoil::Result {
     }
     *simulation.store.lock().unwrap() = Some(Arc::clone(&store));
     let (shared, held) = (Arc::clone(&simulation), Arc::clone(&store));
-    let group = Arc::new(Group::new(LEASE, number));
-    let recovery = Some((points, simulation.schedule.every));
-    let begin = move || shared.recorded().begin_run(&stored(&held));
-    serve_from_point(store, group, (number, Vec::new()), (recovery, begin), incoming).await;
+    let points = Some((points, simulation.schedule.every));
+    let begin = move |_: &Service| shared.recorded().begin_run(&stored(&held));
+    let group = Group::new(LEASE, number);
+    let runs = runs(store, (group, number), (points, Vec::new()), Box::new(begin));
+    if let Some(recovery) = runs.service().recovery {
+        recovery.save().await;
+    }
+    serve_runs(runs, incoming).await;
     Ok(())
 }
 
@@ -373,7 +378,7 @@ async fn call(
     elements: Elements,
     changes: bool,
 ) -> Result<Answer, Error> {
-    let call = Call { trace: None, verb, elements, changes, what: "call".to_owned() };
+    let call = Call { trace: None, joint: None, verb, elements, changes, what: "call".to_owned() };
     Arc::clone(connection).call(backends().clone(), call).await
 }
 

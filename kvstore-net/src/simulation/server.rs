@@ -15,13 +15,12 @@ use super::history::NUM_ELEMENTS;
 use super::schedule::LEASE;
 use super::{Running, Simulation, backends, key, network};
 use crate::server::access::Access;
-use crate::server::checkpoints::Checkpoints;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
-use crate::server::holder::Holder;
-use crate::server::peers::lead::lead;
-use crate::server::recovery::{PointStore, Recovery};
-use crate::server::service::{Methods, Service};
+use crate::server::methods::Methods;
+use crate::server::recovery::PointStore;
+use crate::server::runs::{Parts, Runs};
+use crate::server::service::Service;
 use crate::server::serving::{Accepted, serve};
 
 /// How long a server that ends waits for its calls.
@@ -61,15 +60,17 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
     store.set_updater(Some(Arc::new(add)))?;
     // Incarnations of a later run are larger.
     let number = run as u64 * 1_000_000;
-    let group = Arc::new(Group::new(LEASE, number));
-    let running = Running { group: Arc::clone(&group), store: Arc::clone(&store) };
-    *simulation.server.lock().unwrap() = Some(running);
-    let (draining, shared) = (Arc::clone(&group), Arc::clone(&simulation));
-    tokio::spawn(async move {
-        shared.drain.notified().await;
-        draining.drain(Instant::now() + DRAIN).await;
-    });
-    serve_store(store, group, (number, Vec::new()), incoming).await;
+    let served = Arc::clone(&store);
+    let started = |group: &Arc<Group>| {
+        *simulation.server.lock().unwrap() = Some(Running { group: Arc::clone(group), store });
+        let (draining, shared) = (Arc::clone(group), Arc::clone(&simulation));
+        tokio::spawn(async move {
+            shared.drain.notified().await;
+            draining.drain(Instant::now() + DRAIN).await;
+        });
+    };
+    let group = Group::new(LEASE, number);
+    serve_store(served, group, (number, Vec::new()), incoming, started).await;
     Ok(())
 }
 
@@ -77,44 +78,47 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
 /// `number`. It leads the rounds of the servers at the other ends of the channels.
 pub(super) async fn serve_store(
     store: Arc<LocalStore>,
-    group: Arc<Group>,
-    (number, followers): (u64, Vec<Channel>),
+    group: Group,
+    (number, followers): (u64, Vec<(String, Channel)>),
     incoming: ReceiverStream<io::Result<Accepted<TcpStream>>>,
+    started: impl FnOnce(&Arc<Group>),
 ) {
-    serve_from_point(store, group, (number, followers), (None, || {}), incoming).await;
+    let runs = runs(store, (group, number), (None, followers), Box::new(|_| {}));
+    started(&runs.service().group);
+    serve_runs(runs, incoming).await;
 }
 
-/// Serves a store that continues from the last recovery point, if it has a place for them, and then
-/// calls `begin`. Otherwise, it is as [`serve_store`].
-pub(super) async fn serve_from_point(
+/// Where a server keeps its recovery points, and how often it makes them.
+pub(super) type Points = (PointStore, Duration);
+
+/// Returns the runs of a server, which continues from recovery points, if it has a place for them.
+pub(super) fn runs(
     store: Arc<LocalStore>,
-    group: Arc<Group>,
-    (number, followers): (u64, Vec<Channel>),
-    (recovery, begin): (Option<(PointStore, Duration)>, impl FnOnce()),
+    (group, number): (Group, u64),
+    (points, followers): (Option<Points>, Vec<(String, Channel)>),
+    on_begin: Box<dyn Fn(&Service) + Send + Sync>,
+) -> Arc<Runs> {
+    let parts = Parts {
+        contents: Arc::new(Contents::new(store, backends().clone(), usize::MAX)),
+        checkpoints: None,
+        lease: LEASE,
+        points,
+        followers,
+        next_run: |run| run + 10_000,
+        on_begin,
+    };
+    let begin = |group: &_, holder: &_, ending: &_| {
+        Service::new(group, holder, (number, LEASE), ending, Access::unknown(false))
+    };
+    Runs::new(parts, (group, number), begin).unwrap()
+}
+
+/// Serves until the host crashes.
+pub(super) async fn serve_runs(
+    runs: Arc<Runs>,
     incoming: ReceiverStream<io::Result<Accepted<TcpStream>>>,
 ) {
     // The server ends when the sender is dropped.
     let (_end, ending) = watch::channel(false);
-    let contents = Contents::new(store, backends().clone(), usize::MAX);
-    let checkpoints = Checkpoints::new(None);
-    let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), number));
-    let access = Access::unknown(false);
-    let service = Service::new(&group, &holder, (number, LEASE), &ending, access);
-    let recovery = match recovery {
-        None => None,
-        Some((points, every)) => {
-            let parts = (&group, &holder, &service.effects);
-            let recovery = Arc::new(Recovery::open(points, (every, number), parts).unwrap());
-            begin();
-            recovery.save().await;
-            Some(recovery)
-        }
-    };
-    let service = service.with_recovery(recovery);
-    let num_servers = u32::try_from(followers.len() + 1).unwrap();
-    for (follower, channel) in (1..).zip(followers) {
-        tokio::spawn(lead(service.clone(), (follower, num_servers), channel));
-    }
-    let methods = Methods::new(service).unwrap();
-    serve(None, methods, incoming, ending).await;
+    serve(None, Methods::new(runs).unwrap(), incoming, ending).await;
 }

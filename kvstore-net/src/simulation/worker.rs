@@ -146,6 +146,7 @@ impl Worker {
     async fn call(&self, kind: Kind, verb: Verb, elements: Elements) -> Result<Answer, Error> {
         let call = Call {
             trace: None,
+            joint: None,
             verb,
             elements,
             changes: matches!(kind, Kind::Push { .. } | Kind::Barrier),

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::Sharded;
 use super::placements::KeyPlacement;
 use crate::client::connection::{Answer, Call};
+use crate::client::operations::Operation;
 use crate::client::residuals::{Encoder, accept, positions};
 use crate::client::servers::{first_error, made_in_part, missing};
 #[cfg(test)]
@@ -143,12 +144,14 @@ impl Sharded {
         let compression = encoder.as_ref().map(|encoder| encoder.compression());
         let mut parts = self.parts(keys, values, &placed, encoder.as_deref_mut())?;
         let servers: BTreeSet<usize> = parts.iter().map(|part| part.server).collect();
-        let (mut accepted_by, mut since) = (BTreeSet::new(), None);
+        let operation = self.servers.begin_operation(servers.iter().copied());
+        let (mut accepted_by, mut since, mut history) = (BTreeSet::new(), None, None);
         while !parts.is_empty() {
             let calls = calls_of(keys, &placed, &parts, |values| {
                 let compression = compression.map(|found| compression_of(Some(found)));
                 let push = proto::Push { values, priority, compression, ..Default::default() };
-                Call::write(Verb::Push(push), what.clone())
+                let joint = operation.as_ref().map(Operation::joint);
+                Call { joint, ..Call::write(Verb::Push(push), what.clone()) }
             });
             let partial = |accepted_by: &BTreeSet<usize>, error| {
                 partial_error(&what, (accepted_by, &servers), error)
@@ -162,6 +165,15 @@ impl Sharded {
                 |answer: &Result<Answer>| answer.as_ref().is_ok_and(|made| !made.is_out_of_date());
             let now = answers.iter().filter(|(_, answer)| has_accepted(answer));
             let now: BTreeSet<usize> = now.map(|(server, _)| *server).collect();
+            let newest = answers.values().flatten().map(|answer| answer.history).max();
+            if !accepted_by.is_empty() && history.is_some() && newest != history {
+                let error = Error::Transport {
+                    operation: what.clone(),
+                    source: "the servers went back to a recovery point meanwhile".into(),
+                };
+                return Err(partial(&accepted_by, error));
+            }
+            history = newest.or(history);
             accepted_by.extend(&now);
             first_error(answers.into_values().collect())
                 .map_err(|error| partial(&accepted_by, error))?;

@@ -8,7 +8,8 @@ use kvstore_core::{Error, Key, Result};
 
 use super::entrants::PushPart;
 use super::leading::{failure_in, fate_of, push_end};
-use super::peers::{Decision, Leader, PushId};
+use super::peers::{Decision, Followup, Leader, PushId};
+use super::points::GoingBack;
 use super::{Attempt, Entrant, Fate, Group, State};
 #[cfg(test)]
 use crate::faults::Fault;
@@ -52,6 +53,7 @@ impl Group {
             let leader = &mut state.peers.leader;
             if leader.connection == Some(connection) {
                 leader.connection = None;
+                state.cancel_cut(None);
             }
         });
     }
@@ -77,13 +79,13 @@ impl Group {
         .await
     }
 
-    /// Takes up a message of the leader. Returns whether it is the next one, and the number of a
-    /// new round.
+    /// Takes up a message of the leader. Returns whether it is the next one, and what this server
+    /// does now.
     pub(crate) fn receive_from_leader(
         &self,
         connection: u64,
         message: proto::LeaderMessage,
-    ) -> (bool, Option<u64>) {
+    ) -> (bool, Option<Followup>) {
         self.change(|state| {
             let leader = &mut state.peers.leader;
             if leader.connection != Some(connection) {
@@ -197,8 +199,8 @@ impl Group {
 }
 
 impl State {
-    /// Takes up a message of the leader. Returns the number of a new round.
-    fn follow(&mut self, content: FromLeader) -> Option<u64> {
+    /// Takes up a message of the leader. Returns what this server does now.
+    fn follow(&mut self, content: FromLeader) -> Option<Followup> {
         match content {
             FromLeader::Start(_) => {}
             FromLeader::List(proto::RoundList { round, attempt, members }) => {
@@ -218,7 +220,7 @@ impl State {
                     _ => pushes,
                 };
                 let is_new = self.rounds.lists.list(round, (attempt, pushes), is_here);
-                return is_new.then_some(round);
+                return is_new.then_some(Followup::Round(round));
             }
             FromLeader::Commit(proto::RoundAttempt { round, attempt }) => {
                 if !self.rounds.lists.commit(round, attempt) {
@@ -248,11 +250,25 @@ impl State {
                     None => self.peers.leader.ends.insert(id, failure),
                 }
             }
+            FromLeader::CutStart(proto::CutStart { number }) => {
+                self.follow_cut(number);
+                return Some(Followup::Close(number));
+            }
+            FromLeader::Cut(cut) => {
+                self.follow_joint_calls(&cut);
+                return Some(Followup::Take { number: cut.number, common: cut.common });
+            }
+            FromLeader::CutCancelled(proto::CutCancelled { number }) => {
+                self.cancel_cut(Some(number));
+            }
+            FromLeader::Rewind(rewind) => return Some(Followup::Rewind(rewind)),
         }
         None
     }
 
-    /// The leader was restarted. It knows none of the pushes, so their members repeat them.
+    /// The leader was restarted. It knows none of the pushes, so their members repeat them. If all
+    /// servers go back to a recovery point, or have just done so, the leader is told of the pushes
+    /// again, and those that it has committed wait until the servers go back.
     fn lose_leader(&mut self) {
         self.peers.leader = Leader::default();
         let restarted = || Error::Transport {
@@ -260,12 +276,20 @@ impl State {
             source: "the first server was restarted during the commit".into(),
         };
         let entrants: Vec<_> = self.rounds.by_push.iter().cloned().collect();
-        for entrant in &entrants {
-            if entrant.id().is_some_and(|id| self.rounds.lists.is_in_committed(id)) {
-                entrant.decide(Err(restarted()));
-            }
-        }
+        let is_committed = |entrant: &&Arc<Entrant>| {
+            entrant.id().is_some_and(|id| self.rounds.lists.is_in_committed(id))
+        };
+        let (committed, others): (Vec<_>, Vec<_>) = entrants.iter().partition(is_committed);
         self.rounds.lists.clear();
+        if self.going_back != GoingBack::Never {
+            for entrant in others.into_iter().filter(|entrant| entrant.outcome().is_none()) {
+                self.report_part(entrant);
+            }
+            return;
+        }
+        for entrant in committed {
+            entrant.decide(Err(restarted()));
+        }
         for entrant in &entrants {
             self.reject_part(entrant, Ok(Fate::OutOfDate));
         }

@@ -8,6 +8,7 @@ use kvstore_core::{Error, Key, Result};
 
 use super::entrants::{OpenRound, PushPart};
 use super::peers::{Follower, Part, PushId};
+use super::points::{CutStep, GoingBack};
 use super::{Attempt, Entrant, Fate, Group, State};
 #[cfg(test)]
 use crate::faults::Fault;
@@ -38,19 +39,21 @@ impl Group {
 
     /// Records a connection to a run of a follower, which has received the messages up to a number.
     /// Returns the number of the connection.
-    pub(crate) fn connect_follower(&self, number: usize, run: u64, received: u64) -> u64 {
+    pub(crate) fn connect_follower(
+        &self,
+        number: usize,
+        start: &proto::FollowerStart,
+        received: u64,
+    ) -> u64 {
         self.change(|state| {
             let connection = state.peers.connect();
+            let is_restarted = state.start_follower(number, start);
             let Some(follower) = state.peers.follower(number) else { return connection };
-            let is_restarted = follower.run.is_some_and(|known| known != run);
-            if is_restarted {
-                *follower = Follower::new(std::mem::take(&mut follower.address));
-            }
-            follower.run = Some(run);
             follower.connection = Some(connection);
             follower.link.acknowledge(received);
             if is_restarted {
                 state.lose_follower(number);
+                state.lose_cut(number);
             }
             connection
         })
@@ -62,6 +65,7 @@ impl Group {
             let follower = state.peers.follower(number);
             if let Some(follower) = follower.filter(|found| found.connection == Some(connection)) {
                 follower.connection = None;
+                state.lose_cut(number);
             }
         });
     }
@@ -185,8 +189,14 @@ impl Group {
 
     /// Rejects a push before it waits for a round, at all servers.
     pub(crate) fn reject_push(&self, (part, name): (&PushPart, &str), result: &Result<Fate>) {
-        let Some(failure) = failure_in(result) else { return };
-        tracing::debug!(member = name, "a push to a round is rejected");
+        if let Some(failure) = failure_in(result) {
+            tracing::debug!(member = name, "a push to a round is rejected");
+            self.end_part(part, failure);
+        }
+    }
+
+    /// Tells the other servers that a push has failed.
+    pub(crate) fn end_part(&self, part: &PushPart, failure: proto::Failure) {
         self.change(|state| match part {
             PushPart::Complete => {}
             PushPart::OfLeader(id, followers) => {
@@ -240,8 +250,14 @@ impl State {
                 }
             }
             FromFollower::Gone(member) => {
+                let id = PushId::of(Some(member));
                 if let Some(follower) = self.peers.follower(number) {
-                    follower.parts.remove(&PushId::of(Some(member)));
+                    follower.parts.remove(&id);
+                }
+                // At once: if the part comes again before its push has seen this, the follower
+                // still needs another list.
+                if let Some(entrant) = self.rounds.by_push.get(&id).cloned() {
+                    self.withdraw(now, &entrant);
                 }
             }
             FromFollower::Rejected(end) => self.reject(now, number, end),
@@ -251,6 +267,10 @@ impl State {
                 }
             }
             FromFollower::Failed(end) => self.fail_list(number, end),
+            FromFollower::CutClosed(closed) => self.close_follower(number, &closed),
+            FromFollower::CutTaken(end) => self.follower_reached(number, (CutStep::Taken, end)),
+            FromFollower::CutKept(end) => self.follower_reached(number, (CutStep::Kept, end)),
+            FromFollower::PointRequest(_) => self.wants_point = true,
             FromFollower::Applied(end) => {
                 if let Some(open) = self.round_mut(end.round) {
                     open.votes.apply(number, end.attempt);
@@ -276,7 +296,7 @@ impl State {
         }
     }
 
-    fn address(&self, number: usize) -> String {
+    pub(super) fn address(&self, number: usize) -> String {
         let follower = number.checked_sub(1).and_then(|index| self.peers.followers.get(index));
         follower.map_or_else(String::new, |follower| follower.address.clone())
     }
@@ -296,6 +316,9 @@ impl State {
 
     /// A follower was restarted, so it has no parts and sums any more.
     fn lose_follower(&mut self, number: usize) {
+        if self.going_back != GoingBack::Never {
+            return;
+        }
         let address = self.address(number);
         for open in self.rounds.open.values_mut() {
             open.votes.lose(number);

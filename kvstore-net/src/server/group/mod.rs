@@ -2,6 +2,7 @@
 
 mod barrier;
 mod caller;
+mod cuts;
 mod entrants;
 mod following;
 mod identities;
@@ -9,12 +10,16 @@ mod kept;
 mod late;
 mod leading;
 mod peers;
+mod points;
+mod refusals;
+mod rewinds;
 mod rounds;
 mod saved;
 #[cfg(test)]
 pub(crate) mod seen;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,14 +35,18 @@ use self::entrants::Rounds;
 pub(crate) use self::entrants::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 use self::identities::Identities;
 use self::peers::Peers;
-pub(crate) use self::peers::{Decision, PushId};
+pub(crate) use self::peers::{Decision, Followup, PushId};
+pub(crate) use self::points::CutStep;
+use self::points::{Cut, GoingBack};
+pub(crate) use self::refusals::fenced;
+use self::refusals::{ending, left, refused};
 pub(crate) use self::saved::SavedGroup;
 use super::access::Identity;
 use crate::coordinator::LeaderState;
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
-use crate::rules::{Begun, Calls, Clocks, Joined, Member, Members, Refusal, Role, Versions};
+use crate::rules::{Begun, Calls, Clocks, Joined, JointCalls, Member, Members, Role, Versions};
 
 /// The most calls of a member whose replies it has not confirmed.
 pub(crate) const MOST_CALLS: usize = 1 << 16;
@@ -56,6 +65,8 @@ pub(crate) struct Group {
     members_changed: Notify,
     /// Keeps the state of the first server for its successor, if the group has a coordinator.
     leader: Option<LeaderState>,
+    /// Whether another run of the server begins, so that calls of this one do not count.
+    is_over: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -73,6 +84,12 @@ struct State {
     barrier: Barrier,
     rounds: Rounds,
     peers: Peers,
+    joint: JointCalls,
+    /// The cut that is being made.
+    cut: Option<Cut>,
+    /// Whether a follower needs a recovery point.
+    wants_point: bool,
+    going_back: GoingBack,
     /// Whether the server accepts no further calls.
     is_draining: bool,
     /// How many repeated calls got the outcome of the first attempt.
@@ -133,6 +150,10 @@ impl Group {
             barrier: Barrier::default(),
             rounds: Rounds::new(floor),
             peers: Peers::default(),
+            joint: JointCalls::default(),
+            cut: None,
+            wants_point: false,
+            going_back: GoingBack::Never,
             is_draining: false,
             #[cfg(test)]
             num_repeated: 0,
@@ -143,6 +164,7 @@ impl Group {
             changed: Notify::new(),
             members_changed: Notify::new(),
             leader: None,
+            is_over: AtomicBool::new(false),
         }
     }
 
@@ -547,6 +569,7 @@ impl State {
         self.clocks.remove_member(&name.to_owned());
         self.rounds.remove_member(name);
         self.peers.remove_member(name);
+        self.joint.remove_member(name);
         self.barrier.arrived.remove(name);
         self.barrier.first_rounds.remove(name);
     }
@@ -557,28 +580,4 @@ impl State {
         let workers = live.filter(|(_, member)| member.role == Role::Worker);
         workers.map(|(name, _)| name.to_owned()).collect()
     }
-}
-
-/// The error of a call that waits while its member leaves or is replaced.
-fn left() -> Error {
-    Error::Closed { what: "the membership".to_owned() }
-}
-
-fn ending() -> Error {
-    Error::Closed { what: "the server".to_owned() }
-}
-
-fn refused(name: &str, refusal: Refusal) -> Status {
-    match refusal {
-        Refusal::NameInUse => Status::already_exists(format!(
-            "the name `{name}` belongs to another live member: choose another name, or wait until \
-             its lease ends"
-        )),
-        Refusal::Fenced => fenced(),
-    }
-}
-
-/// The status of a call of an earlier incarnation, or of a member that the server does not know.
-pub(crate) fn fenced() -> Status {
-    Status::failed_precondition("this process is not a member, or a later one has its name")
 }

@@ -1,9 +1,24 @@
 //! [`Peers`]: what a server knows of the other servers of its group.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::proto::{self, follower_message, leader_message};
 use crate::rules::Link;
+
+/// What a follower does after a message of the leader.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Followup {
+    /// Sums the lists of a round.
+    Round(u64),
+    /// Lets no more calls take effect.
+    Close(u64),
+    /// Takes its state. All servers have the recovery point `common`.
+    Take {
+        number: u64,
+        common: u64,
+    },
+    Rewind(proto::Rewind),
+}
 
 /// The most pushes of a member that a server remembers for another server. A member has fewer
 /// pushes to rounds at the same time.
@@ -47,11 +62,11 @@ pub(super) enum Part {
 
 /// Values by push. Of each member, the newest are kept.
 #[derive(Debug)]
-pub(super) struct ByPush<T>(HashMap<String, VecDeque<(PushId, T)>>);
+pub(super) struct ByPush<T>(BTreeMap<String, VecDeque<(PushId, T)>>);
 
 impl<T> Default for ByPush<T> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(BTreeMap::new())
     }
 }
 
@@ -99,6 +114,12 @@ pub(super) struct Follower {
     /// The number of the present connection, or `None` if there is none.
     pub(super) connection: Option<u64>,
     pub(super) parts: ByPush<Part>,
+    /// Whether it has lost what it had since this server leads it.
+    pub(super) is_restarted: bool,
+    /// The recovery points that it had when it connected.
+    pub(super) points: Vec<u64>,
+    /// The last rewind that it has followed, or 0.
+    pub(super) rewound_by: u64,
 }
 
 impl Follower {
@@ -109,6 +130,9 @@ impl Follower {
             link: Link::default(),
             connection: None,
             parts: ByPush::default(),
+            is_restarted: false,
+            points: Vec::new(),
+            rewound_by: 0,
         }
     }
 

@@ -153,14 +153,24 @@ impl Group {
         });
     }
 
-    /// Begins the commit of an attempt, if there are sums. Returns whether the attempt is still the
-    /// current one.
-    pub(crate) fn begin_commit(&self, keys: &Arc<[Key]>, attempt: u64, has_sums: bool) -> bool {
-        let mut state = self.state();
-        let open = state.rounds.open.get_mut(keys);
-        let begins = open.is_some_and(|open| open.round.begin_commit(attempt));
-        if begins && has_sums && state.commit_on_followers(keys) {
-            drop(state);
+    /// Begins the commit of an attempt, if there are sums, when a cut does not keep it from that.
+    /// Returns whether the attempt is still the current one.
+    pub(crate) async fn begin_commit(
+        &self,
+        keys: &Arc<[Key]>,
+        attempt: u64,
+        has_sums: bool,
+    ) -> bool {
+        let begun = self.wait(|state| {
+            if state.holds_commits() {
+                return None;
+            }
+            let open = state.rounds.open.get_mut(keys);
+            let begins = open.is_some_and(|open| open.round.begin_commit(attempt));
+            Some((begins, begins && has_sums && state.commit_on_followers(keys)))
+        });
+        let (begins, is_sent) = begun.await;
+        if is_sent {
             self.changed.notify_waiters();
         }
         begins

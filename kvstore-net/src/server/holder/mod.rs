@@ -37,7 +37,7 @@ const SHORT: usize = 1 << 20;
 /// The contents of a server and the layouts of its keys.
 #[derive(Debug)]
 pub(crate) struct Holder {
-    contents: Contents,
+    contents: Arc<Contents>,
     gate: Gate,
     /// Locked for short moments only. Empty in a group of one server.
     records: Mutex<Records>,
@@ -53,7 +53,7 @@ impl Holder {
     /// Returns a holder whose first layout is above `floor`. That of a restarted server must be
     /// above all layouts that it reserved before.
     pub(crate) fn new(
-        contents: Contents,
+        contents: Arc<Contents>,
         checkpoints: Checkpoints,
         group: Arc<Group>,
         floor: u64,

@@ -25,7 +25,7 @@ impl Tested {
             .unwrap()
             .0;
         let contents = Contents::new(store, backends, usize::MAX);
-        let holder = Holder::new(contents, Checkpoints::new(None), group, 0);
+        let holder = Holder::new(Arc::new(contents), Checkpoints::new(None), group, 0);
         holder.use_layouts(true);
         Self(holder, joined.incarnation)
     }

@@ -21,7 +21,6 @@ const LONGEST: Duration = Duration::from_secs(1);
 ///
 /// The followers are numbered from 1, as in the list of servers.
 pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), channel: Channel) {
-    let mut end = service.end.clone();
     let leading = async {
         let mut wait = FIRST;
         loop {
@@ -40,7 +39,7 @@ pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), ch
     };
     tokio::select! {
         () = leading => {}
-        () = async { drop(end.wait_for(|end| *end).await) } => {}
+        () = service.end.cancelled() => {}
     }
 }
 
@@ -78,7 +77,7 @@ async fn exchange(
     let Some(follower_message::Content::Start(start)) = first.content else {
         return Err(Status::invalid_argument("the first message is not a FollowerStart"));
     };
-    let connection = group.connect_follower(index, start.run, first.received);
+    let connection = group.connect_follower(index, &start, first.received);
     tracing::info!(follower = number, run = start.run, "a server is led in rounds");
     *has_connected = true;
     let (mut sent, mut acknowledged) = (first.received, group.known_follower(index).1);

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use kvstore_core::Error;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
@@ -14,6 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::access::Permission;
+use super::group::Followup;
 use super::service::Service;
 use crate::proto::peers_server::Peers;
 use crate::proto::{
@@ -52,7 +54,8 @@ impl Peers for Service {
         let (sender, outgoing) = mpsc::channel(MOST_WAITING);
         // What the leader has received of an earlier run of this server does not count.
         let sent = if start.follower_run == self.run { first.received } else { 0 };
-        let start = follower_message::Content::Start(FollowerStart { run: self.run });
+        let start = FollowerStart { run: self.run, ..self.recovery_state() };
+        let start = follower_message::Content::Start(start);
         // The channel is empty, so there is room.
         let _ = sender.try_send(Ok(FollowerMessage { number: 0, received, content: Some(start) }));
         let stream = LeaderStream { service: self.clone(), connection, sender };
@@ -73,17 +76,16 @@ impl LeaderStream {
     async fn run(self, mut messages: Streaming<LeaderMessage>, state: (u64, u64)) {
         let Self { service, connection, sender } = self;
         let group = &service.group;
-        let mut end = service.end.clone();
         let (mut sent, mut acknowledged) = state;
         loop {
             tokio::select! {
                 biased;
-                () = async { drop(end.wait_for(|end| *end).await) } => break,
+                () = service.end.cancelled() => break,
                 message = messages.message() => {
                     let Ok(Some(message)) = message else { break };
-                    let (is_next, round) = group.receive_from_leader(connection, message);
-                    if let Some(round) = round {
-                        tokio::spawn(service.clone().follow_round(round));
+                    let (is_next, followup) = group.receive_from_leader(connection, message);
+                    if let Some(followup) = followup {
+                        tokio::spawn(service.clone().follow_up(followup));
                     }
                     if !is_next {
                         break;
@@ -103,6 +105,33 @@ impl LeaderStream {
 }
 
 impl Service {
+    /// Does what follows on a message of the leader.
+    async fn follow_up(self, followup: Followup) {
+        let number = match (followup, &self.recovery) {
+            (Followup::Round(round), _) => return self.follow_round(round).await,
+            (Followup::Rewind(rewind), _) => {
+                self.rewinds.send_replace(Some(rewind));
+                return;
+            }
+            (Followup::Close(number), Some(recovery)) => return recovery.close(number).await,
+            (Followup::Take { number, common }, Some(recovery)) => {
+                return recovery.take(number, common).await;
+            }
+            (Followup::Close(number) | Followup::Take { number, .. }, None) => number,
+        };
+        let text = "a recovery point of all servers: this server has no folder for them";
+        self.group.report_taken(number, &Err(Error::Unsupported(text.to_owned())));
+    }
+
+    /// Returns what the leader needs to know about recovery points.
+    fn recovery_state(&self) -> FollowerStart {
+        self.recovery.as_ref().map_or_else(FollowerStart::default, |recovery| FollowerStart {
+            run: 0,
+            points: recovery.cuts(),
+            rewound_by: recovery.rewound_by(),
+        })
+    }
+
     /// Checks that the leader has this server at the place that its members have told it.
     fn check_follows(&self, start: &LeaderStart) -> Result<(), Status> {
         if self.group.num_followers() > 0 {

@@ -67,11 +67,11 @@ impl PointFolder {
         self.path.join(format!("{number}.{extension}"))
     }
 
-    /// Writes a point, then removes earlier ones. Returns the number of bytes.
+    /// Writes a point, then removes those before `first`. Returns the number of bytes.
     ///
     /// # Errors
-    /// - [`Error::Io`] if a file cannot be written. The earlier point stays.
-    pub(super) fn write(&self, Point { mut state, contents }: Point) -> Result<u64> {
+    /// - [`Error::Io`] if a file cannot be written. The earlier points stay.
+    pub(super) fn write(&self, Point { mut state, contents }: Point, first: u64) -> Result<u64> {
         let path = self.file(state.number, CONTENTS);
         let written = contents.write(&path).and_then(|()| {
             let missing = || Error::Internal("a checkpoint without a file".to_owned());
@@ -80,33 +80,53 @@ impl PointFolder {
             Ok(file.num_bytes() + write_state(&self.file(state.number, STATE), &state)?)
         });
         // After an error, this attempt is not needed. Otherwise, the earlier ones are not.
-        self.remove(
-            |number| if written.is_ok() { number < state.number } else { number == state.number },
-        );
+        self.remove(|number| if written.is_ok() { number < first } else { number == state.number });
         written
     }
 
-    /// Returns the newest point, or `None` if there is none.
+    /// Returns the numbers of the points, ascending.
+    ///
+    /// # Errors
+    /// - [`Error::Io`] if the folder cannot be read.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>> {
+        let files = self.files().map_err(failed(&self.path, "listing the recovery points in"))?;
+        let states = files.into_iter().filter(|(_, extension)| *extension == STATE);
+        let mut numbers: Vec<u64> = states.map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Returns the state of a point.
+    ///
+    /// # Errors
+    /// - The errors of [`Self::read`].
+    pub(super) fn read_state(&self, number: u64) -> Result<SavedState> {
+        read_state(&self.file(number, STATE))
+    }
+
+    /// Returns a point.
     ///
     /// # Errors
     /// - [`Error::Corrupt`] if it is damaged.
     /// - [`Error::Io`] if it cannot be read.
-    pub(super) fn read(&self, backends: &Backends) -> Result<Option<Point>> {
-        let numbers = self.files().map_err(failed(&self.path, "listing the recovery points in"))?;
-        let numbers = numbers.into_iter().filter(|(_, extension)| *extension == STATE);
-        let Some(newest) = numbers.map(|(number, _)| number).max() else { return Ok(None) };
-        let path = self.file(newest, STATE);
+    pub(super) fn read(&self, backends: &Backends, number: u64) -> Result<Point> {
+        let path = self.file(number, STATE);
         let state = read_state(&path)?;
-        let contents = Snapshot::read(backends, self.file(newest, CONTENTS))?;
+        let contents = Snapshot::read(backends, self.file(number, CONTENTS))?;
         let found = contents.file().map(|file| file.checksum());
-        if state.number != newest || found != Some(state.checksum) {
+        if state.number != number || found != Some(state.checksum) {
             return Err(Error::Corrupt {
                 subject: path.display().to_string(),
                 reason: "it belongs to other contents than those of the checkpoint beside it"
                     .to_owned(),
             });
         }
-        Ok(Some(Point { state, contents }))
+        Ok(Point { state, contents })
+    }
+
+    /// Removes the points after this one, which are of a state that does not exist any more.
+    pub(super) fn remove_after(&self, number: u64) {
+        self.remove(|other| other > number);
     }
 
     /// Returns the number and the extension of each file of a point.

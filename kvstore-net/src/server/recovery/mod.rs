@@ -6,14 +6,23 @@
 //! server recognises those of the point. So pushes after the point may be lost, but none takes
 //! effect twice.
 //!
+//! The points of several servers with the same number are one consistent cut: see `cuts.rs`. After
+//! a crash of one of them, all go back to the newest point that all have: see `rewinds.rs`.
+//!
 //! - `folder.rs` keeps points in files.
 //! - `group/saved.rs` and `records.rs` have the state besides the contents.
 
+mod cuts;
 mod folder;
+mod rewinds;
 
+#[cfg(test)]
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+#[cfg(test)]
+use kvstore_core::Error;
 use kvstore_core::{Result, Snapshot, Updater, fallible};
 use prost::Message;
 use tokio::sync::{Notify, RwLock};
@@ -27,6 +36,9 @@ use crate::faults::Fault;
 use crate::files::crc;
 use crate::proto;
 use crate::runtime::in_place;
+
+/// How long a server that ends waits for a last point of all servers.
+const LAST: Duration = Duration::from_secs(1);
 
 /// How soon a point is tried again after a call that is not finished.
 const UNFINISHED: Duration = Duration::from_millis(100);
@@ -47,6 +59,9 @@ pub(crate) struct SavedState {
     pub(crate) group: Option<SavedGroup>,
     #[prost(message, optional, tag = "5")]
     pub(crate) records: Option<SavedRecords>,
+    /// Whether the points of other servers with this number are of the same moment.
+    #[prost(bool, tag = "6")]
+    pub(crate) is_cut: bool,
 }
 
 /// Returns the bytes of a message.
@@ -70,16 +85,19 @@ pub(crate) enum PointStore {
     Folder(Arc<PointFolder>),
     /// For a simulated server, whose host loses everything else.
     #[cfg(test)]
-    Memory(Arc<Mutex<Option<Point>>>),
+    Memory(Arc<Mutex<BTreeMap<u64, Point>>>),
 }
 
 impl PointStore {
-    fn write(&self, point: Point) -> Result<u64> {
+    /// Keeps a point, and forgets those before `first`.
+    fn write(&self, point: Point, first: u64) -> Result<u64> {
         match self {
-            Self::Folder(folder) => folder.write(point),
+            Self::Folder(folder) => folder.write(point, first),
             #[cfg(test)]
             Self::Memory(kept) => {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(point);
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.insert(point.state.number, point);
+                kept.retain(|number, _| *number >= first);
                 Ok(0)
             }
         }
@@ -94,11 +112,51 @@ impl PointStore {
         }
     }
 
-    fn read(&self, holder: &Holder) -> Result<Option<Point>> {
+    /// Returns the numbers of the points, ascending.
+    fn numbers(&self) -> Result<Vec<u64>> {
         match self {
-            Self::Folder(folder) => folder.read(holder.contents().backends()),
+            Self::Folder(folder) => folder.numbers(),
             #[cfg(test)]
-            Self::Memory(kept) => Ok(kept.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Self::Memory(kept) => {
+                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(kept.keys().copied().collect())
+            }
+        }
+    }
+
+    /// Returns whether the points of other servers with this number are of the same moment.
+    fn is_cut(&self, number: u64) -> Result<bool> {
+        match self {
+            Self::Folder(folder) => Ok(folder.read_state(number)?.is_cut),
+            #[cfg(test)]
+            Self::Memory(kept) => {
+                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(kept.get(&number).is_some_and(|point| point.state.is_cut))
+            }
+        }
+    }
+
+    fn read(&self, holder: &Holder, number: u64) -> Result<Point> {
+        match self {
+            Self::Folder(folder) => folder.read(holder.contents().backends(), number),
+            #[cfg(test)]
+            Self::Memory(kept) => {
+                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let missing = || Error::Internal(format!("there is no point {number}"));
+                kept.get(&number).cloned().ok_or_else(missing)
+            }
+        }
+    }
+
+    /// Forgets the points after this one, which are of a state that does not exist any more.
+    fn remove_after(&self, number: u64) {
+        match self {
+            Self::Folder(folder) => folder.remove_after(number),
+            #[cfg(test)]
+            Self::Memory(kept) => {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.retain(|other, _| *other <= number);
+            }
         }
     }
 }
@@ -134,10 +192,16 @@ pub(crate) struct Recovery {
     effects: Arc<RwLock<()>>,
     /// The state from which this run of the server continues.
     rewound: Option<proto::Rewound>,
+    /// The message after which this run has begun, or 0.
+    rewound_by: u64,
+    /// Whether this run waits until all servers of its group go back to the same point.
+    awaits_others: bool,
     /// Takes the place of the updater of the earlier run, which is code, until the program of the
     /// server sets it again.
     missing_updater: Option<Arc<dyn Updater>>,
     requested: Notify,
+    /// Wakes those that wait for a point.
+    written: Notify,
     last: Mutex<Last>,
     /// Whether the server has ended. Locked while a point is made, so that there is one at a time.
     has_ended: tokio::sync::Mutex<bool>,
@@ -149,31 +213,50 @@ struct Last {
     number: u64,
     /// The checksum of what the server knew besides the contents.
     known: Option<u64>,
+    /// The points with the same numbers at other servers, ascending.
+    cuts: Vec<u64>,
+    /// The newest one that all servers have.
+    common: u64,
     state: RecoveryState,
 }
 
 impl Recovery {
-    /// Continues from the newest point, if there is one.
+    /// Continues from a point: from the one of `rewind`, or else from the newest one. If that is
+    /// one of several servers, waits until all of them go back to the same one.
     ///
     /// # Errors
-    /// - [`Error::Corrupt`](kvstore_core::Error::Corrupt) if the point is damaged.
-    /// - [`Error::Io`](kvstore_core::Error::Io) if it cannot be read.
+    /// - [`Error::Corrupt`] if the point is damaged.
+    /// - [`Error::Io`] if it cannot be read.
     pub(crate) fn open(
         store: PointStore,
         (every, run): (Duration, u64),
         (group, holder, effects): (&Arc<Group>, &Arc<Holder>, &Arc<RwLock<()>>),
+        rewind: Option<proto::Rewind>,
     ) -> Result<Self> {
         let mut last = Last::default();
         let (mut rewound, mut missing_updater) = (None, None);
-        if let Some(Point { state, contents }) = store.read(holder)? {
+        if let Some(rewind) = rewind {
+            group.set_goes_back(true);
+            store.remove_after(rewind.point);
+            last.common = rewind.point;
+        }
+        for number in store.numbers()? {
+            last.number = number;
+            if store.is_cut(number)? {
+                last.cuts.push(number);
+            }
+        }
+        let awaits_others = rewind.is_none() && last.cuts.last() == Some(&last.number);
+        if last.number > 0 && !awaits_others {
+            let Point { state, contents } = store.read(holder, last.number)?;
             let saved = state.group.unwrap_or_default();
             let version = saved.keys.iter().map(|key| key.now).max().unwrap_or_default();
             tracing::warn!(point = state.number, version, "continuing from a recovery point");
             missing_updater = holder.replace_updater(&contents)?;
             holder.restore_point(&contents, state.records.unwrap_or_default())?;
             group.restore(saved)?;
-            last.number = state.number;
-            rewound = Some(proto::Rewound { version });
+            let by = rewind.map_or(0, |rewind| rewind.by);
+            rewound = Some(proto::Rewound { version, by });
         }
         Ok(Self {
             store,
@@ -183,8 +266,11 @@ impl Recovery {
             holder: Arc::clone(holder),
             effects: Arc::clone(effects),
             rewound,
+            rewound_by: rewind.map_or(0, |rewind| rewind.by),
+            awaits_others,
             missing_updater,
             requested: Notify::new(),
+            written: Notify::new(),
             last: Mutex::new(last),
             has_ended: tokio::sync::Mutex::new(false),
         })
@@ -220,10 +306,14 @@ impl Recovery {
     pub(super) async fn run(self: Arc<Self>) {
         let mut wait = self.every;
         loop {
-            tokio::select! {
+            let is_requested = tokio::select! {
                 biased;
-                () = self.requested.notified() => {}
-                () = tokio::time::sleep(wait) => {}
+                () = self.requested.notified() => true,
+                () = self.group.point_requested() => true,
+                () = tokio::time::sleep(wait) => false,
+            };
+            if self.awaits_others || !is_requested && self.group.is_led() {
+                continue;
             }
             let has_ended = self.has_ended.lock().await;
             if *has_ended {
@@ -233,11 +323,23 @@ impl Recovery {
         }
     }
 
+    /// Makes no more points, because another run of the server begins.
+    pub(super) async fn stop(&self) {
+        *self.has_ended.lock().await = true;
+    }
+
     /// Makes the last point of this run. Then another server may use the folder.
     pub(super) async fn end(&self) {
+        let written = self.written.notified();
+        if !self.awaits_others && self.group.request_point() {
+            // The leader may have ended, or nothing may have changed.
+            let _ = tokio::time::timeout(LAST, written).await;
+        }
         let mut has_ended = self.has_ended.lock().await;
         if !std::mem::replace(&mut *has_ended, true) {
-            self.save().await;
+            if !self.awaits_others && !self.group.is_led() {
+                self.save().await;
+            }
             self.store.release();
         }
     }
@@ -245,10 +347,19 @@ impl Recovery {
     /// Makes a point, unless nothing has changed. Returns false if a call is not finished. An error
     /// is reported, and the server continues: the earlier point stays.
     pub(crate) async fn save(&self) -> bool {
-        let saved = match self.make().await {
-            Ok(Some((point, known))) => self.write(point, known),
-            Ok(None) => return false,
-            Err(error) => Err(error),
+        let is_led = self.group.request_point();
+        // The points of a group are made together. The leader may not be connected yet.
+        if is_led || self.group.num_followers() == 0 && !self.last().cuts.is_empty() {
+            return true;
+        }
+        let saved = if self.group.num_followers() > 0 {
+            self.save_together().await
+        } else {
+            match self.make().await {
+                Ok(Some((point, known))) => self.write_alone(point, known),
+                Ok(None) => return false,
+                Err(error) => Err(error),
+            }
         };
         if let Err(error) = saved {
             let text = error.chain();
@@ -268,18 +379,23 @@ impl Recovery {
             return self.make_in_call().await;
         }
         let _between_calls = self.effects.write().await;
-        in_place(|| {
-            let Some((contents, records)) = self.holder.saved()? else { return Ok(None) };
-            let state = SavedState {
-                number: 0,
-                checksum: 0,
-                server_run: self.run,
-                group: Some(self.group.saved()?),
-                records: Some(records),
-            };
-            let known = crc(&[&encoded(&state)?]);
-            Ok(Some((Point { state, contents }, known)))
-        })
+        in_place(|| self.now())
+    }
+
+    /// Returns a point of now, and the checksum of what the server knows. Returns `None` while keys
+    /// are being added. The caller keeps calls from taking effect.
+    fn now(&self) -> Result<Option<(Point, u64)>> {
+        let Some((contents, records)) = self.holder.saved()? else { return Ok(None) };
+        let state = SavedState {
+            number: 0,
+            checksum: 0,
+            server_run: self.run,
+            group: Some(self.group.saved()?),
+            records: Some(records),
+            is_cut: false,
+        };
+        let known = crc(&[&encoded(&state)?]);
+        Ok(Some((Point { state, contents }, known)))
     }
 
     /// Makes a point whose parts are from different moments, for [`Fault::PointInCall`].
@@ -293,7 +409,8 @@ impl Recovery {
         Ok(Some((Point { state, contents }, known)))
     }
 
-    fn write(&self, mut point: Point, known: u64) -> Result<()> {
+    /// Writes a point of this server, unless nothing has changed.
+    fn write_alone(&self, mut point: Point, known: u64) -> Result<()> {
         let number = {
             let last = self.last();
             if last.known == Some(known) && last.state.error.is_none() {
@@ -302,9 +419,21 @@ impl Recovery {
             last.number + 1
         };
         point.state.number = number;
-        let num_bytes = in_place(|| self.store.write(point))?;
+        self.write(point, known, number)
+    }
+
+    /// Writes a point. Those before `first` are not needed any more.
+    fn write(&self, point: Point, known: u64, first: u64) -> Result<()> {
+        let (number, is_cut) = (point.state.number, point.state.is_cut);
+        let num_bytes = in_place(|| self.store.write(point, first))?;
+        self.written.notify_waiters();
         let mut last = self.last();
         (last.number, last.known) = (number, Some(known));
+        last.cuts.retain(|cut| *cut >= first);
+        if is_cut {
+            last.cuts.push(number);
+            self.group.set_goes_back(true);
+        }
         last.state = RecoveryState {
             num_points: last.state.num_points + 1,
             num_bytes,

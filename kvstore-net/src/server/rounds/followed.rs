@@ -11,9 +11,12 @@ impl Service {
     pub(in crate::server) async fn follow_round(self, round: u64) {
         let service = self.clone();
         let run = tokio::spawn(async move {
-            while let Some(list) = service.group.followed_list(round).await {
-                service.follow_list(round, list).await;
-            }
+            let follow = async {
+                while let Some(list) = service.group.followed_list(round).await {
+                    service.follow_list(round, list).await;
+                }
+            };
+            service.until_rewind(follow).await;
         });
         if let Err(panic) = run.await {
             let error = Error::Internal(format!("a round has ended: {panic}"));

@@ -73,6 +73,16 @@ impl Service {
         }
     }
 
+    /// Tells the other servers that a push to a round has failed, because they may have gone back
+    /// to a recovery point in which they do not know.
+    pub(super) fn fail_again(&self, caller: &Caller, push: &proto::Push, failure: &proto::Failure) {
+        if push.round.is_some()
+            && let Ok(part) = self.part_of(caller, push)
+        {
+            self.group.end_part(&part, failure.clone());
+        }
+    }
+
     /// Returns which part of a push this server has.
     ///
     /// # Errors
@@ -147,13 +157,31 @@ impl Service {
     async fn run_rounds(self, keys: Arc<[Key]>) {
         let (service, run_keys) = (self.clone(), Arc::clone(&keys));
         let run = tokio::spawn(async move {
-            while let Some(attempt) = service.group.closed_round(&run_keys).await {
-                service.run_attempt(&run_keys, attempt).await;
-            }
+            let run = async {
+                while let Some(attempt) = service.group.closed_round(&run_keys).await {
+                    service.run_attempt(&run_keys, attempt).await;
+                }
+            };
+            service.until_rewind(run).await;
         });
         if let Err(panic) = run.await {
             let error = Error::Internal(format!("a round has ended: {panic}"));
             self.group.abandon_round(&keys, &error);
+        }
+    }
+
+    /// Runs a task until it is done, or another run of the server begins.
+    async fn until_rewind(&self, task: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = task => {}
+            () = async {
+                // The server completes its rounds before it ends.
+                self.end.cancelled().await;
+                if !self.group.is_over() {
+                    std::future::pending::<()>().await;
+                }
+            } => {}
         }
     }
 
@@ -180,7 +208,7 @@ impl Service {
             };
             folded = prepared.and(folded);
         }
-        if !self.group.begin_commit(keys, number, folded.is_ok()) {
+        if !self.group.begin_commit(keys, number, folded.is_ok()).await {
             return;
         }
         let outcome = match folded {
@@ -246,7 +274,7 @@ fn participants_of(members: &[Arc<Entrant>]) -> Result<Vec<Participant>> {
 impl Service {
     /// Makes the push of a round, and records its effects. A recovery point has both or neither.
     async fn apply_sums(&self, members: &[Arc<Entrant>], folded: Folded<'_>) -> Result<()> {
-        let _effects = self.effects.read().await;
+        let _effects = self.effects().await?;
         self.push_sums(members, folded).await?;
         self.group.apply_round(members);
         Ok(())

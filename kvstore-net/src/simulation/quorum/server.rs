@@ -1,14 +1,11 @@
 //! The processes of the servers.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
 
 use super::Simulation;
 use super::history::{self, PART};
-use crate::certificates::Security;
-use crate::client::membership::Target;
 use crate::server::group::Group;
 use crate::simulation::schedule::LEASE;
 use crate::simulation::server::serve_store;
@@ -20,22 +17,8 @@ pub(super) async fn run(simulation: Arc<Simulation>, server: usize) -> turmoil::
     let run = simulation.history().begin_run();
     let store = Arc::new(LocalStore::new("local", backends().clone()).unwrap());
     let others = if server == 0 { 1..simulation.schedule.num_servers } else { 0..0 };
-    let addresses: Vec<String> = others.map(network::address).collect();
-    let channels = addresses.iter().map(|address| {
-        let target = Target {
-            server: address.clone(),
-            place: (0, 1),
-            name: String::new(),
-            process: 0,
-            is_reader: false,
-            route: None,
-            timeout: LEASE,
-            connections: NonZeroUsize::MIN,
-            security: Security { is_insecure: true, ..Security::default() },
-        };
-        network::channel(&target, simulation.schedule.keep_alive)
-    });
-    let channels = channels.collect();
+    let keep_alive = simulation.schedule.keep_alive;
+    let followers = others.map(|server| network::follower(server, keep_alive)).collect();
     let weak = Arc::downgrade(&simulation);
     drop(simulation);
     let add = move |key: &Key, pushed: &Tensor, stored: &mut Tensor| {
@@ -51,8 +34,6 @@ pub(super) async fn run(simulation: Arc<Simulation>, server: usize) -> turmoil::
     };
     store.set_updater(Some(Arc::new(add)))?;
     let number = run * 1_000_000;
-    let group = Arc::new(Group::new(LEASE, number));
-    group.lead(&addresses);
-    serve_store(store, group, (number, channels), incoming).await;
+    serve_store(store, Group::new(LEASE, number), (number, followers), incoming, |_| {}).await;
     Ok(())
 }

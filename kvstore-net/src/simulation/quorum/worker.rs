@@ -1,6 +1,5 @@
 //! The processes of the workers: random pushes and pulls of a [`NetStore`] with rounds.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,14 +7,10 @@ use kvstore_core::{Device, ErrorCode, Key, KvStore, OnExisting, Tensor, Value};
 
 use super::Simulation;
 use super::history::{self, KEYS, PART};
-use crate::certificates::Security;
-use crate::client::connection::Connection;
 use crate::client::driver::Driver;
-use crate::client::membership::Target;
-use crate::client::servers::Servers;
 use crate::client::{NetStore, NetStoreOptions};
 use crate::simulation::history::mark;
-use crate::simulation::process::{now, run_thread, sleep};
+use crate::simulation::process::{join_all, now, run_thread, sleep};
 use crate::simulation::schedule::{QUIET, Random, STEP};
 use crate::simulation::{backends, network};
 
@@ -87,27 +82,9 @@ fn join<'a>(
         .grace(schedule.grace)
         .late(schedule.late);
     loop {
-        let targets = addresses.iter().zip(0..).map(|(server, index)| Target {
-            server: server.clone(),
-            place: (index, u32::try_from(addresses.len()).unwrap()),
-            name: history::name(slot),
-            process,
-            is_reader: false,
-            route: None,
-            timeout: schedule.timeout,
-            connections: NonZeroUsize::MIN,
-            security: Security { is_insecure: true, ..Security::default() },
-        });
-        let keep_alive = schedule.keep_alive;
-        let open = move |target: Target| async move {
-            let channel = network::channel(&target, keep_alive);
-            Connection::join(target, vec![channel]).await
-        };
-        match Servers::join(backends(), driver.clone(), targets.collect(), open) {
-            Ok(servers) => {
-                let store = NetStore::on(servers, &options);
-                return Some(Worker { simulation, driver, store, process });
-            }
+        let name = &history::name(slot);
+        match join_all(driver, (name, process), (&addresses, &options), schedule.keep_alive) {
+            Ok(store) => return Some(Worker { simulation, driver, store, process }),
             // Without time, the host has crashed.
             Err(_) => sleep(driver, Duration::from_millis(50))?,
         }

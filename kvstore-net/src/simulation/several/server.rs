@@ -33,7 +33,6 @@ pub(super) async fn run(simulation: Arc<Simulation>, server: usize) -> turmoil::
     };
     store.set_updater(Some(Arc::new(add)))?;
     let number = run * 1_000_000;
-    let group = Arc::new(Group::new(LEASE, number));
-    serve_store(store, group, (number, Vec::new()), incoming).await;
+    serve_store(store, Group::new(LEASE, number), (number, Vec::new()), incoming, |_| {}).await;
     Ok(())
 }

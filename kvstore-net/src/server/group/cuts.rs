@@ -1,0 +1,392 @@
+//! [`Cut`]: when the states of all servers of a group are taken, so that together they are one
+//! consistent cut.
+//!
+//! The first server leads. It commits no rounds meanwhile. No call takes effect between the moment
+//! when all servers have closed and that when a server takes its state, except those of operations
+//! that another server has in its state.
+
+use std::collections::BTreeMap;
+#[cfg(test)]
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kvstore_core::{Error, Result};
+use tokio::time::Instant;
+
+use super::points::{Closed, Cut, CutStep, GoingBack};
+use super::{Caller, Group, State};
+#[cfg(test)]
+use crate::faults::Fault;
+use crate::proto::follower_message::Content as ToLeader;
+use crate::proto::leader_message::Content as ToFollower;
+use crate::proto::{self, CutStart, JointCall, JointOperation};
+use crate::rules::{JointId, JointServers, made_elsewhere};
+use crate::wire::{error_of, failure_of};
+
+/// How long a member may be absent during a joint operation until the servers make recovery points
+/// with a part of it. Until then, they make none.
+const LONGEST_ABSENCE: Duration = Duration::from_secs(60);
+
+fn id_of(message: &JointOperation) -> JointId {
+    let JointOperation { name, process, number, .. } = message;
+    JointId { name: name.clone(), process: *process, number: *number }
+}
+
+fn message_of(JointId { name, process, number }: JointId, servers: JointServers) -> JointOperation {
+    JointOperation { name, process, number, servers: servers.into_iter().collect() }
+}
+
+impl Group {
+    /// Returns whether a call may take effect now.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if it is too late for a joint call.
+    pub(crate) fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<bool> {
+        let state = self.state();
+        let id = joint.and_then(|joint| state.joint_id(caller, joint));
+        if id.is_some_and(|id| state.joint.is_given_up(&id)) {
+            return Err(Error::Transport {
+                operation: "a call for several servers".to_owned(),
+                source: "the process was not connected for so long that the servers continued \
+                         with a part of it"
+                    .into(),
+            });
+        }
+        Ok(state.admits(caller, joint))
+    }
+
+    /// Waits until a call may take effect.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`] if that takes too long.
+    pub(crate) async fn admitted(
+        &self,
+        caller: &Caller,
+        joint: Option<&JointCall>,
+        deadline: Instant,
+    ) -> Result<()> {
+        let admitted = self.find(deadline, |state| state.admits(caller, joint).then_some(()));
+        let late = || Error::Timeout("waiting for a recovery point of all servers".to_owned());
+        admitted.await.ok_or_else(late)
+    }
+
+    /// Records that a call of a joint operation was made.
+    pub(crate) fn make_joint(&self, caller: &Caller, joint: &JointCall) {
+        self.change(|state| {
+            let Some(id) = state.joint_id(caller, joint) else { return };
+            let servers = joint.servers.iter().copied().collect();
+            state.joint.make(id, joint.ended_below, servers);
+        });
+    }
+
+    /// Returns what this server has made, for [`CutStep::Closed`].
+    fn made(&self) -> BTreeMap<JointId, JointServers> {
+        let state = self.state();
+        state.joint.made().map(|(id, servers)| (id, servers.clone())).collect()
+    }
+
+    /// Begins a cut that this server leads: from now on, it commits no rounds and lets no call take
+    /// effect.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if a follower is not connected.
+    pub(crate) fn begin_cut(&self, number: u64) -> Result<()> {
+        self.change(|state| {
+            if let Some(follower) =
+                state.peers.followers.iter().find(|one| one.connection.is_none())
+            {
+                return Err(lost(&follower.address));
+            }
+            state.cut = Some(Cut::new(number));
+            Ok(())
+        })
+    }
+
+    /// Waits until no round is being committed. Then the followers let no call take effect.
+    pub(crate) async fn start_cut(&self, number: u64) {
+        self.wait(|state| {
+            let mut rounds = state.rounds.open.values();
+            (!rounds.any(|open| open.round.is_committing())).then_some(())
+        })
+        .await;
+        self.change(|state| state.tell_all(&ToFollower::CutStart(CutStart { number })));
+    }
+
+    /// Waits until all followers have made a step of a cut.
+    ///
+    /// # Errors
+    /// - The error of a follower.
+    pub(crate) async fn cut_reached(&self, number: u64, step: CutStep) -> Result<()> {
+        self.wait(|state| {
+            let num_followers = state.peers.followers.len();
+            let cut = state.cut.as_mut().filter(|cut| cut.number == number);
+            let Some(cut) = cut else { return Some(Err(cancelled())) };
+            if let Some(error) = cut.failure.take() {
+                return Some(Err(error));
+            }
+            let num_done = match step {
+                CutStep::Closed => cut.closed.len(),
+                CutStep::Taken => cut.taken.len(),
+                CutStep::Kept => cut.kept.len(),
+            };
+            (num_done == num_followers).then_some(Ok(()))
+        })
+        .await
+    }
+
+    /// Tells each server which joint calls it makes before it takes its state. Returns false if no
+    /// server has changed since the point `common`, which all have. `same_as` is the point of which
+    /// this server has the state.
+    pub(crate) fn cut(&self, (number, common): (u64, u64), same_as: u64) -> bool {
+        let own = self.made();
+        self.change(|state| {
+            let Some(cut) = state.cut.as_mut().filter(|cut| cut.number == number) else {
+                return false;
+            };
+            let mut same = cut.closed.values().map(|closed| closed.same_as).chain([same_as]);
+            if common != 0 && same.all(|same_as| same_as == common) {
+                return false;
+            }
+            let mut made = Vec::from([own]);
+            made.extend(std::mem::take(&mut cut.closed).into_values().map(|closed| closed.made));
+            let mut missing = made_elsewhere(&made).into_iter();
+            cut.made_elsewhere = Some(missing.next().unwrap_or_default());
+            #[cfg(test)]
+            if Fault::CutJointCalls.is_planted() {
+                cut.made_elsewhere = Some(BTreeSet::new());
+                missing = missing.map(|_| BTreeSet::new()).collect::<Vec<_>>().into_iter();
+            }
+            for (follower, missing) in (1..).zip(missing) {
+                let missing = missing.into_iter().map(|id| message_of(id, JointServers::new()));
+                let made_elsewhere = missing.collect();
+                let cut = proto::Cut { number, made_elsewhere, common };
+                state.peers.tell(follower, ToFollower::Cut(cut));
+            }
+            true
+        })
+    }
+
+    /// Waits until this server has made the joint calls that others have made. Gives up those of
+    /// members that have not been connected for long.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if such a member is not connected.
+    /// - [`Error::Timeout`] if the cut was cancelled.
+    pub(crate) async fn joint_calls_made(&self, number: u64) -> Result<()> {
+        self.wait(|state| {
+            let cut = state.cut.as_ref().filter(|cut| cut.number == number);
+            let Some(cut) = cut else { return Some(Err(cancelled())) };
+            let (now, mut gone, mut is_waiting) = (self.now(), Vec::new(), false);
+            for id in cut.made_elsewhere.as_ref()? {
+                if state.joint.is_made(id) || state.joint.is_given_up(id) {
+                    continue;
+                }
+                match state.members.dead_for(now, &id.name, id.process) {
+                    None => is_waiting = true,
+                    Some(since) if since >= LONGEST_ABSENCE => gone.push(id.clone()),
+                    Some(_) => return Some(Err(absent(&id.name))),
+                }
+            }
+            if is_waiting {
+                return None;
+            }
+            for id in gone {
+                tracing::warn!(member = id.name, "a call for several servers is given up here");
+                state.joint.give_up(id);
+            }
+            Some(Ok(()))
+        })
+        .await
+    }
+
+    /// Lets calls take effect again, because this server has its state.
+    ///
+    /// # Errors
+    /// - [`Error::Timeout`] if the cut was cancelled.
+    pub(crate) fn take_cut(&self, number: u64) -> Result<()> {
+        self.change(|state| {
+            let cut = state.cut.as_mut().filter(|cut| cut.number == number);
+            cut.map(|cut| cut.is_taken = true).ok_or_else(cancelled)
+        })
+    }
+
+    /// Lets this server commit rounds again, because all servers have their states.
+    pub(crate) fn complete_cut(&self, number: u64) {
+        self.change(|state| {
+            if let Some(cut) = state.cut.as_mut().filter(|cut| cut.number == number) {
+                cut.is_complete = true;
+            }
+        });
+    }
+
+    /// Ends a cut that this server leads.
+    pub(crate) fn end_cut(&self, number: u64, is_cancelled: bool) {
+        self.change(|state| {
+            if state.cut.take_if(|cut| cut.number == number).is_some() && is_cancelled {
+                let cancelled = proto::CutCancelled { number };
+                state.tell_all(&ToFollower::CutCancelled(cancelled));
+            }
+        });
+    }
+
+    /// Tells the leader that no more calls take effect here.
+    pub(crate) fn report_closed(&self, number: u64, same_as: u64) {
+        let made = self.made().into_iter().map(|(id, servers)| message_of(id, servers)).collect();
+        self.change(|state| {
+            if state.cut.as_ref().is_some_and(|cut| cut.number == number) {
+                let closed = proto::CutClosed { number, made, same_as };
+                state.peers.report(ToLeader::CutClosed(closed));
+            }
+        });
+    }
+
+    /// Tells the leader that this server has its state, or why not. Then calls take effect again.
+    pub(crate) fn report_taken(&self, number: u64, result: &Result<()>) {
+        self.change(|state| {
+            state.cut.take_if(|cut| cut.number == number);
+            state.peers.report(ToLeader::CutTaken(cut_end(number, result)));
+        });
+    }
+
+    /// Tells the leader that the recovery point is written, or why not.
+    pub(crate) fn report_kept(&self, number: u64, result: &Result<()>) {
+        self.change(|state| state.peers.report(ToLeader::CutKept(cut_end(number, result))));
+    }
+
+    /// Ends a cut that the leader does not end.
+    pub(crate) fn give_up_cut(&self, number: u64) {
+        self.change(|state| state.cancel_cut(Some(number)));
+    }
+
+    /// Asks the leader for a recovery point, if this server follows one. Returns whether it does.
+    pub(crate) fn request_point(&self) -> bool {
+        self.change(|state| {
+            let is_led = state.peers.leader.run.is_some();
+            if is_led {
+                state.peers.report(ToLeader::PointRequest(proto::PointRequest {}));
+            }
+            is_led
+        })
+    }
+
+    /// Returns whether this server follows another one.
+    pub(crate) fn is_led(&self) -> bool {
+        self.state().peers.leader.run.is_some()
+    }
+
+    /// Waits until a follower needs a recovery point.
+    pub(crate) async fn point_requested(&self) {
+        self.wait(|state| std::mem::take(&mut state.wants_point).then_some(())).await;
+    }
+}
+
+impl State {
+    fn joint_id(&self, caller: &Caller, joint: &JointCall) -> Option<JointId> {
+        let member = self.members.get(&caller.name)?;
+        let process = member.process();
+        Some(JointId { name: caller.name.clone(), process, number: joint.number })
+    }
+
+    fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> bool {
+        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.is_taken) else { return true };
+        let id = joint.and_then(|joint| self.joint_id(caller, joint));
+        let made_elsewhere = cut.made_elsewhere.as_ref();
+        id.zip(made_elsewhere).is_some_and(|(id, made_elsewhere)| made_elsewhere.contains(&id))
+    }
+
+    /// Returns whether this server must not commit rounds now.
+    pub(super) fn holds_commits(&self) -> bool {
+        self.going_back == GoingBack::Now || self.cut.as_ref().is_some_and(|cut| !cut.is_complete)
+    }
+
+    pub(super) fn tell_all(&mut self, message: &ToFollower) {
+        for follower in &mut self.peers.followers {
+            follower.link.send(message.clone());
+        }
+    }
+
+    /// Records a step of a follower.
+    pub(super) fn close_follower(&mut self, follower: usize, closed: &proto::CutClosed) {
+        if let Some(cut) = self.cut.as_mut().filter(|cut| cut.number == closed.number) {
+            let made =
+                closed.made.iter().map(|one| (id_of(one), one.servers.iter().copied().collect()));
+            let made = made.collect();
+            cut.closed.insert(follower, Closed { made, same_as: closed.same_as });
+        }
+    }
+
+    /// Records a step of a follower.
+    pub(super) fn follower_reached(
+        &mut self,
+        follower: usize,
+        (step, end): (CutStep, proto::CutEnd),
+    ) {
+        let address = self.address(follower);
+        let Some(cut) = self.cut.as_mut().filter(|cut| cut.number == end.number) else { return };
+        if let Some(failure) = end.failure {
+            cut.failure.get_or_insert(error_of(failure, &address));
+            return;
+        }
+        match step {
+            CutStep::Closed => {}
+            CutStep::Taken => drop(cut.taken.insert(follower)),
+            CutStep::Kept => {
+                cut.kept.insert(follower);
+                if let Some(follower) = self.peers.follower(follower) {
+                    follower.points.push(end.number);
+                }
+            }
+        }
+    }
+
+    /// Fails the cut, because the connection to a follower is lost.
+    pub(super) fn lose_cut(&mut self, follower: usize) {
+        let address = self.address(follower);
+        if let Some(cut) = &mut self.cut {
+            cut.failure.get_or_insert_with(|| lost(&address));
+        }
+    }
+
+    /// Begins a cut of the leader.
+    pub(super) fn follow_cut(&mut self, number: u64) {
+        self.cut = Some(Cut::new(number));
+    }
+
+    /// Records which joint calls this server makes before it takes its state.
+    pub(super) fn follow_joint_calls(&mut self, message: &proto::Cut) {
+        if let Some(cut) = self.cut.as_mut().filter(|cut| cut.number == message.number) {
+            cut.made_elsewhere = Some(message.made_elsewhere.iter().map(id_of).collect());
+        }
+    }
+
+    /// Ends a cut of the leader without a state.
+    pub(super) fn cancel_cut(&mut self, number: Option<u64>) {
+        self.cut.take_if(|cut| number.is_none_or(|number| cut.number == number));
+    }
+}
+
+fn cut_end(number: u64, result: &Result<()>) -> proto::CutEnd {
+    proto::CutEnd { number, failure: result.as_ref().err().map(failure_of) }
+}
+
+fn lost(address: &str) -> Error {
+    Error::Transport {
+        operation: "a recovery point of all servers".to_owned(),
+        source: format!("server `{address}` is not connected").into(),
+    }
+}
+
+fn absent(member: &str) -> Error {
+    Error::Transport {
+        operation: "a recovery point of all servers".to_owned(),
+        source: format!(
+            "member `{member}`, which has changed other servers with one operation, is not \
+             connected to this one"
+        )
+        .into(),
+    }
+}
+
+fn cancelled() -> Error {
+    Error::Timeout("a recovery point of all servers: another server was not ready".to_owned())
+}

@@ -1,0 +1,65 @@
+//! [`Cut`] and [`GoingBack`]: what a server knows of the recovery points of all servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kvstore_core::Error;
+
+use crate::rules::{JointId, JointServers};
+
+/// Whether all servers go back to a recovery point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GoingBack {
+    Never,
+    /// When one of them is restarted.
+    AtRestart,
+    /// This server has told the others to.
+    Now,
+}
+
+/// A cut that is being made.
+#[derive(Debug)]
+pub(super) struct Cut {
+    pub(super) number: u64,
+    /// The operations whose calls are made before the state is taken, when the leader knows them.
+    pub(super) made_elsewhere: Option<BTreeSet<JointId>>,
+    /// Whether this server has its state, and whether all have.
+    pub(super) is_taken: bool,
+    pub(super) is_complete: bool,
+    /// What the followers have made, if this server leads.
+    pub(super) closed: BTreeMap<usize, Closed>,
+    /// The followers that have their states, and those whose points are written.
+    pub(super) taken: BTreeSet<usize>,
+    pub(super) kept: BTreeSet<usize>,
+    pub(super) failure: Option<Error>,
+}
+
+/// What a server has made when it lets no more calls take effect.
+#[derive(Debug, Default)]
+pub(super) struct Closed {
+    pub(super) made: BTreeMap<JointId, JointServers>,
+    /// The newest point, if nothing has changed since, or 0.
+    pub(super) same_as: u64,
+}
+
+impl Cut {
+    pub(super) fn new(number: u64) -> Self {
+        Self {
+            number,
+            made_elsewhere: None,
+            is_taken: false,
+            is_complete: false,
+            closed: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            failure: None,
+        }
+    }
+}
+
+/// A step of a cut that the leader waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CutStep {
+    Closed,
+    Taken,
+    Kept,
+}

@@ -1,0 +1,93 @@
+//! When all servers of a group go back to a recovery point, because one of them was restarted.
+
+use std::sync::atomic::Ordering;
+
+use super::peers::Follower;
+use super::points::GoingBack;
+use super::{Group, State, ending};
+use crate::proto;
+use crate::proto::leader_message::Content as ToFollower;
+
+impl Group {
+    /// Sets whether all servers go back to a recovery point when one of them is restarted. Then
+    /// rounds that it interrupts do not fail, because their members repeat their pushes.
+    pub(crate) fn set_goes_back(&self, goes_back: bool) {
+        let mut state = self.state();
+        if state.going_back != GoingBack::Now {
+            state.going_back = if goes_back { GoingBack::AtRestart } else { GoingBack::Never };
+        }
+    }
+
+    /// Waits until all servers must go back to a point, and are connected: this server `awaits`
+    /// that, or a follower was restarted, or has not followed the rewind `rewound_by` of this
+    /// server. Returns the points of each follower.
+    pub(crate) async fn rewind_needed(&self, rewound_by: u64, awaits: bool) -> Vec<Vec<u64>> {
+        self.wait(|state| {
+            let followers = &state.peers.followers;
+            let is_other = |one: &Follower| one.is_restarted || one.rewound_by != rewound_by;
+            let is_needed = awaits || followers.iter().any(is_other);
+            let are_connected = followers.iter().all(|one| one.connection.is_some());
+            let points = || followers.iter().map(|one| one.points.clone()).collect();
+            (is_needed && are_connected).then(points)
+        })
+        .await
+    }
+
+    /// Continues although a follower was restarted: there is no point that all servers have.
+    pub(crate) fn give_up_rewind(&self, rewound_by: u64) {
+        self.change(|state| {
+            for follower in &mut state.peers.followers {
+                (follower.is_restarted, follower.rewound_by) = (false, rewound_by);
+            }
+        });
+    }
+
+    /// Tells all followers to go back to a point, and commits no more rounds. Waits until those
+    /// that are connected know it.
+    pub(crate) async fn rewind_followers(&self, rewind: proto::Rewind) {
+        self.change(|state| {
+            state.going_back = GoingBack::Now;
+            state.tell_all(&ToFollower::Rewind(rewind));
+        });
+        self.wait(|state| state.peers.are_informed().then_some(())).await;
+    }
+
+    /// Ends this run of the server: the calls that wait end.
+    pub(crate) fn end_run(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.change(|state| {
+            state.is_draining = true;
+            let open = state.rounds.open.values().flat_map(|open| open.entrants.values());
+            open.chain(state.rounds.by_push.iter())
+                .for_each(|entrant| entrant.decide(Err(ending())));
+        });
+    }
+
+    /// Returns whether another run of the server begins, so that calls of this one do not count.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// Returns the newest point that a follower has.
+    pub(crate) fn newest_point(&self) -> u64 {
+        let state = self.state();
+        let points = state.peers.followers.iter().flat_map(|follower| &follower.points);
+        points.max().copied().unwrap_or_default()
+    }
+}
+
+impl State {
+    /// Records what a follower says when it connects. Returns whether it was restarted.
+    pub(super) fn start_follower(&mut self, number: usize, start: &proto::FollowerStart) -> bool {
+        let Some(follower) = self.peers.follower(number) else { return false };
+        let is_restarted = follower.run.is_some_and(|known| known != start.run);
+        if is_restarted {
+            *follower = Follower::new(std::mem::take(&mut follower.address));
+            follower.is_restarted = true;
+        }
+        follower.run = Some(start.run);
+        follower.points.clone_from(&start.points);
+        follower.rewound_by = start.rewound_by;
+        is_restarted
+    }
+}

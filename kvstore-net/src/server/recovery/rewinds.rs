@@ -1,0 +1,67 @@
+//! How all servers of a group go back to the same recovery point, after one of them was restarted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Recovery;
+use crate::proto;
+use crate::server::runs::Runs;
+
+/// How soon a leader looks again for a point that all servers have.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a leader waits until the followers know that they go back.
+const TOLD: Duration = Duration::from_secs(10);
+
+impl Recovery {
+    /// Returns the message after which this run of the server has begun, or 0.
+    pub(crate) fn rewound_by(&self) -> u64 {
+        self.rewound_by
+    }
+
+    /// Returns whether this run waits until all servers go back to the same point.
+    pub(in crate::server) fn awaits_others(&self) -> bool {
+        self.awaits_others
+    }
+
+    /// Leads the servers back to the newest point that all have, when one of them was restarted.
+    /// Returns when this run of the server ends.
+    pub(in crate::server) async fn lead_back(
+        self: Arc<Self>,
+        runs: Arc<Runs>,
+        end: CancellationToken,
+    ) {
+        loop {
+            let needed = tokio::select! {
+                biased;
+                () = end.cancelled() => return,
+                needed = self.group.rewind_needed(self.rewound_by, self.awaits_others) => needed,
+            };
+            let mut common: BTreeSet<u64> = self.cuts().into_iter().collect();
+            for points in needed {
+                let points: BTreeSet<u64> = points.into_iter().collect();
+                common = &common & &points;
+            }
+            if let Some(point) = common.last().copied() {
+                let rewind = proto::Rewind { point, by: self.run };
+                tracing::warn!(point, "all servers go back to a recovery point");
+                // A point of this run would not be of the moment of those of the others.
+                self.stop().await;
+                let told = self.group.rewind_followers(rewind);
+                // One that does not know it is told by the next run.
+                let _ = tokio::time::timeout(TOLD, told).await;
+                drop(self);
+                return runs.begin_again(rewind).await;
+            }
+            tracing::error!("a server was restarted, and there is no point that all servers have");
+            if !self.awaits_others {
+                self.group.set_goes_back(false);
+                self.group.give_up_rewind(self.rewound_by);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}

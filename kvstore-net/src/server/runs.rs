@@ -1,0 +1,211 @@
+//! [`Runs`]: the runs of a server in this process. A server that goes back to a recovery point
+//! begins another run, as if it had been restarted.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use kvstore_core::Result;
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+
+use super::checkpoints::Checkpoints;
+use super::contents::Contents;
+use super::group::Group;
+use super::holder::Holder;
+use super::peers::lead::lead;
+use super::recovery::{PointStore, Recovery};
+use super::service::Service;
+use super::serving::end_leases;
+use crate::proto;
+use crate::runtime::in_place;
+
+/// How soon a server tries again to begin another run.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What all runs of a server share.
+pub(crate) struct Parts {
+    pub(crate) contents: Arc<Contents>,
+    /// The folder for checkpoints.
+    pub(crate) checkpoints: Option<PathBuf>,
+    pub(crate) lease: Duration,
+    /// Where recovery points are kept, and how often they are made.
+    pub(crate) points: Option<(PointStore, Duration)>,
+    /// The other servers that this one leads.
+    pub(crate) followers: Vec<(String, Channel)>,
+    /// Returns the number of the run after this one.
+    pub(crate) next_run: fn(u64) -> u64,
+    /// Called for each run before members join.
+    pub(crate) on_begin: Box<dyn Fn(&Service) + Send + Sync>,
+}
+
+/// The runs of a server.
+pub(crate) struct Runs {
+    parts: Parts,
+    present: Mutex<Service>,
+    /// Locked while another run begins.
+    beginning: tokio::sync::Mutex<()>,
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl std::fmt::Debug for Runs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runs").finish_non_exhaustive()
+    }
+}
+
+impl Parts {
+    /// Returns a run. `begin` returns its service, without recovery.
+    fn run(
+        &self,
+        (group, run): (Arc<Group>, u64),
+        rewind: Option<proto::Rewind>,
+        begin: impl FnOnce(&Arc<Group>, &Arc<Holder>, &CancellationToken) -> Service,
+    ) -> Result<Service> {
+        let addresses: Vec<String> =
+            self.followers.iter().map(|(address, _)| address.clone()).collect();
+        group.lead(&addresses);
+        let checkpoints = Checkpoints::new(self.checkpoints.clone());
+        let contents = Arc::clone(&self.contents);
+        let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), run));
+        let service = begin(&group, &holder, &CancellationToken::new());
+        let recovery = self.points.as_ref().map(|(points, every)| {
+            let state = (&group, &holder, &service.effects);
+            Recovery::open(points.clone(), (*every, run), state, rewind).map(Arc::new)
+        });
+        let service = service.with_recovery(recovery.transpose()?);
+        (self.on_begin)(&service);
+        Ok(service)
+    }
+}
+
+impl Runs {
+    /// Begins the first run of a server. `begin` returns its service, without recovery.
+    ///
+    /// # Errors
+    /// - The errors of [`Recovery::open`].
+    pub(crate) fn new(
+        parts: Parts,
+        (group, run): (Group, u64),
+        begin: impl FnOnce(&Arc<Group>, &Arc<Holder>, &CancellationToken) -> Service,
+    ) -> Result<Arc<Self>> {
+        let service = parts.run((Arc::new(group), run), None, begin)?;
+        let (present, beginning) = (Mutex::new(service), tokio::sync::Mutex::new(()));
+        Ok(Arc::new(Self { parts, present, beginning }))
+    }
+
+    fn present(&self) -> MutexGuard<'_, Service> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the methods of the present run.
+    pub(crate) fn service(&self) -> Service {
+        self.present().clone()
+    }
+
+    /// Starts the tasks of the present run, which end with it.
+    pub(crate) fn start_tasks(self: &Arc<Self>) {
+        let service = self.service();
+        let holder = Arc::downgrade(&service.holder);
+        spawn(&service, end_leases(Arc::clone(&service.group), holder));
+        let num_servers = u32::try_from(self.parts.followers.len() + 1).unwrap_or(u32::MAX);
+        for (number, (_, channel)) in (1..).zip(&self.parts.followers) {
+            tokio::spawn(lead(service.clone(), (number, num_servers), channel.clone()));
+        }
+        if let Some(recovery) = &service.recovery {
+            spawn(&service, Arc::clone(recovery).run());
+            tokio::spawn(follow_back(Arc::downgrade(self), service.clone(), recovery.rewound_by()));
+            if num_servers > 1 {
+                let (recovery, runs) = (Arc::clone(recovery), Arc::clone(self));
+                tokio::spawn(recovery.lead_back(runs, service.end.clone()));
+            }
+        }
+    }
+
+    /// Begins another run, which continues from a recovery point. The calls of the present run have
+    /// no effect from now on.
+    pub(crate) async fn begin_again(self: Arc<Self>, rewind: proto::Rewind) {
+        let _one = self.beginning.lock().await;
+        let earlier = self.service();
+        let Some(recovery) = &earlier.recovery else { return };
+        if recovery.rewound_by() == rewind.by {
+            // The message has come again.
+            return;
+        }
+        earlier.group.end_run();
+        earlier.end.cancel();
+        recovery.stop().await;
+        // The calls that take effect have done so.
+        let between_calls = earlier.effects.write().await;
+        loop {
+            match in_place(|| self.another(&earlier, rewind)) {
+                Ok(service) => {
+                    *self.present() = service;
+                    break;
+                }
+                Err(error) => {
+                    let error = error.chain();
+                    tracing::error!(error, "the server cannot go back to a recovery point");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+        drop(between_calls);
+        self.start_tasks();
+        drop(earlier.holder.forget_all_snapshots());
+    }
+
+    fn another(&self, earlier: &Service, rewind: proto::Rewind) -> Result<Service> {
+        let run = (self.parts.next_run)(earlier.run);
+        let group = Arc::new(Group::new(self.parts.lease, run));
+        self.parts.run((group, run), Some(rewind), |group, holder, end| Service {
+            group: Arc::clone(group),
+            holder: Arc::clone(holder),
+            sources: Arc::default(),
+            effects: Arc::new(RwLock::new(())),
+            run,
+            end: end.clone(),
+            recovery: None,
+            ..earlier.clone()
+        })
+    }
+
+    /// Ends the present run, with the server.
+    pub(crate) fn end(&self) {
+        self.present().end.cancel();
+    }
+}
+
+/// Begins another run when the leader says that all servers go back. `by` is the message that this
+/// run has followed.
+async fn follow_back(runs: Weak<Runs>, service: Service, by: u64) {
+    let mut rewinds = service.rewinds.subscribe();
+    let is_later = |rewind: &Option<proto::Rewind>| rewind.is_some_and(|rewind| rewind.by != by);
+    let rewind = tokio::select! {
+        biased;
+        () = service.end.cancelled() => return,
+        rewind = rewinds.wait_for(is_later) => rewind.ok().and_then(|rewind| *rewind),
+    };
+    drop(service);
+    if let Some((runs, rewind)) = runs.upgrade().zip(rewind) {
+        runs.begin_again(rewind).await;
+    }
+}
+
+/// Starts a task that ends with a run.
+fn spawn(service: &Service, task: impl Future<Output = ()> + Send + 'static) {
+    let end = service.end.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            () = task => {}
+            () = end.cancelled() => {}
+        }
+    });
+}
