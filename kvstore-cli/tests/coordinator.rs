@@ -305,12 +305,16 @@ fn servers_stop_pushes_while_etcd_is_away_for_longer_than_a_lease() {
             thread::sleep(Duration::from_millis(20));
         };
         println!("pushes failed after {:?}: {}", start.elapsed(), error.chain());
-        assert_eq!(error.code(), ErrorCode::Timeout);
         let text = error.chain();
+        // A push takes effect without an answer if the lease ends meanwhile.
+        let is_unknown = text.contains("it is not known whether the call took effect");
+        assert!(is_unknown || error.code() == ErrorCode::Timeout, "{text}");
         let says_so = format!("etcd `{}` has not renewed the lease of server 0", etcd.address());
         assert!(text.contains(&says_so) && text.contains("longer than its 2 s"), "{text}");
         // Values can be read.
-        assert_eq!(number(&store), expected);
+        let found = number(&store);
+        assert!(found == expected || (is_unknown && found == expected - 1.0), "{found}, {text}");
+        expected = found;
         if is_killed {
             etcd.restart();
         } else {
