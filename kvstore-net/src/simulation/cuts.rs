@@ -26,7 +26,7 @@ use super::history::mark;
 use super::process::{join_all, now, run_thread, sleep};
 use super::schedule::{LEASE, NUM_WORKERS, QUIET, Random};
 use super::server::{runs, serve_runs};
-use super::tests::{check, check_repetition, find};
+use super::tests::{Kept, check, check_repetition, find};
 use super::{align_tasks, alone, backends, host, hosts, network, run};
 use crate::client::driver::Driver;
 use crate::client::{LatePush, NetStore, NetStoreOptions};
@@ -582,7 +582,9 @@ fn simulate(seed: u64) -> Recorded {
 
 #[test]
 fn servers_go_back_to_the_same_moment_in_every_schedule() {
-    check((&[], NUM_SCHEDULES), Schedule::new, simulate);
+    // Schedules that found faults.
+    let kept = [2437, 3617, 4581, 7109].map(|seed| Kept(seed, &[]));
+    check((&kept, NUM_SCHEDULES), Schedule::new, simulate);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kvstore_core::{Error, Key, Result};
 
 use super::entrants::PushPart;
-use super::leading::{failure_in, fate_of, push_end};
+use super::leading::{failure_in, fate_of};
 use super::peers::{Decision, Followup, Leader, PushId};
 use super::points::GoingBack;
 use super::{Attempt, Entrant, Fate, Group, State};
@@ -271,6 +271,7 @@ impl State {
     /// again, and those that it has committed wait until the servers go back.
     fn lose_leader(&mut self) {
         self.peers.leader = Leader::default();
+        self.peers.report_all_rejected();
         let restarted = || Error::Transport {
             operation: "push to a round".to_owned(),
             source: "the first server was restarted during the commit".into(),
@@ -351,7 +352,7 @@ impl State {
             return;
         }
         if let Some(failure) = failure_in(&outcome) {
-            self.peers.report(ToLeader::Rejected(push_end(id, failure)));
+            self.peers.report_rejected(id.clone(), failure);
         }
         entrant.decide(outcome);
     }

@@ -210,14 +210,14 @@ impl Group {
             }
             PushPart::OfFollower(id) => {
                 if state.peers.leader.ends.remove(id).is_none() {
-                    state.peers.report(FromFollower::Rejected(push_end(id, failure)));
+                    state.peers.report_rejected(id.clone(), failure);
                 }
             }
         });
     }
 }
 
-pub(super) fn push_end(id: &PushId, failure: proto::Failure) -> proto::PushEnd {
+fn push_end(id: &PushId, failure: proto::Failure) -> proto::PushEnd {
     proto::PushEnd { member: Some(id.message()), failure: Some(failure) }
 }
 

@@ -158,6 +158,8 @@ pub(super) struct Leader {
 pub(super) struct Peers {
     pub(super) followers: Vec<Follower>,
     pub(super) leader: Leader,
+    /// The pushes that this follower has rejected, also while it had an earlier leader.
+    pub(super) rejected: ByPush<proto::PushEnd>,
     /// The number of connections so far.
     pub(super) num_connections: u64,
 }
@@ -186,6 +188,21 @@ impl Peers {
         self.leader.link.send(message);
     }
 
+    /// Tells the leader that a push must fail. Later leaders are told, too, because the member may
+    /// have the answer already.
+    pub(super) fn report_rejected(&mut self, id: PushId, failure: proto::Failure) {
+        let end = proto::PushEnd { member: Some(id.message()), failure: Some(failure) };
+        self.rejected.insert(id, end.clone());
+        self.report(follower_message::Content::Rejected(end));
+    }
+
+    /// Tells another run of the leader which pushes must fail.
+    pub(super) fn report_all_rejected(&mut self) {
+        for end in self.rejected.iter() {
+            self.leader.link.send(follower_message::Content::Rejected(end.clone()));
+        }
+    }
+
     /// Returns whether the connected servers have received all messages.
     pub(super) fn are_informed(&self) -> bool {
         let is_informed =
@@ -199,5 +216,6 @@ impl Peers {
     pub(super) fn remove_member(&mut self, name: &str) {
         self.followers.iter_mut().for_each(|follower| follower.parts.remove_member(name));
         self.leader.ends.remove_member(name);
+        self.rejected.remove_member(name);
     }
 }
