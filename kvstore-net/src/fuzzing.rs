@@ -329,7 +329,7 @@ fn streams() -> Vec<Vec<u8>> {
         ..Default::default()
     };
     let listed = Some(proto::SnapshotList { change: 1, snapshots: vec![3] });
-    let snapshot = proto::TakeSnapshot { snapshot: 3, needed: listed };
+    let snapshot = proto::TakeSnapshot { snapshot: 3, needed: listed, ..Default::default() };
     let read = proto::ReadSnapshot { snapshot: 3, keys: names(&["w"]) };
     let state = proto::KeyState { key: "w".to_owned(), num_bytes: 8, ..Default::default() };
     let optimizer = Optimizer::new("sgd").and_then(|sgd| sgd.to_json()).expect("a known name");

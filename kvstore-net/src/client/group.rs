@@ -100,13 +100,15 @@ impl WorkerGroup for NetStore {
         let _one_at_a_time = self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         let reserved = Verb::Reserve(proto::Reserve { count: 1 });
         let number = self.read(reserved, "checkpoint")?.reply.first_layout;
-        let call = |server: usize, parts: String| {
-            let server = u32::try_from(server).unwrap_or(u32::MAX);
-            let checkpoint = proto::Checkpoint { name: name.to_owned(), number, server, parts };
-            Call::read(Verb::Checkpoint(checkpoint), format!("checkpoint `{name}`"))
+        let call_with = |server: usize, parts: String, snapshot: u64| {
+            let (name, server) = (name.to_owned(), u32::try_from(server).unwrap_or(u32::MAX));
+            let what = format!("checkpoint `{name}`");
+            let checkpoint = proto::Checkpoint { name, number, server, parts, snapshot };
+            Call::read(Verb::Checkpoint(checkpoint), what)
         };
+        let call = |server, parts| call_with(server, parts, 0);
         let keys = if let Some(sharded) = &self.sharded {
-            sharded.checkpoint(|server| call(server, String::new()))?
+            sharded.checkpoint(name, |server, taken| call_with(server, String::new(), taken))?
         } else {
             let answer = self.servers.call(call(0, String::new()))?;
             let keys = parse_keys(&answer.reply.keys)?;

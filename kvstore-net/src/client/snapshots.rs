@@ -24,14 +24,27 @@ pub(super) struct SnapshotLease {
 }
 
 impl SnapshotLease {
-    /// Takes a snapshot on each server. The answers have its settings and statistics.
-    pub(super) fn take(servers: &Arc<Servers>) -> Result<(Self, Vec<Answer>)> {
+    /// Takes a snapshot on each server, for a checkpoint or, if that is empty, for the user. The
+    /// answers have its settings and statistics.
+    pub(super) fn take(servers: &Arc<Servers>, checkpoint: &str) -> Result<(Self, Vec<Answer>)> {
         let number = servers.new_snapshot();
         let lease = Self { servers: Arc::clone(servers), number };
-        let needed = Some(servers.needed_snapshots().clone());
-        let verb = Verb::TakeSnapshot(proto::TakeSnapshot { snapshot: number, needed });
-        let answers = servers.call_all(&Call::read(verb, "snapshot".to_owned()))?;
+        let (needed, checkpoint) =
+            (Some(servers.needed_snapshots().clone()), checkpoint.to_owned());
+        let request = proto::TakeSnapshot { snapshot: number, needed, checkpoint };
+        let call = Call::read(Verb::TakeSnapshot(request), "snapshot".to_owned());
+        // The first server takes it on all of them, if it leads them.
+        let mut answers = Vec::from([servers.call(call.clone())?]);
+        let others = servers.call_each((1..servers.len()).map(|server| (server, call.clone())))?;
+        for answer in others {
+            answers.push(answer?);
+        }
         Ok((lease, answers))
+    }
+
+    /// Returns the number of the snapshot on each server.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     fn reading(&self, keys: Vec<String>, what: &str) -> Call {

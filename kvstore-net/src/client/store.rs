@@ -489,7 +489,7 @@ impl KvStore for NetStore {
             // The values are in this process.
             return residuals.add_to(&server.contents().snapshot()?);
         }
-        let (lease, answers) = SnapshotLease::take(&self.servers)?;
+        let (lease, answers) = SnapshotLease::take(&self.servers, "")?;
         let answer = answers.first().ok_or_else(|| missing("snapshot"))?;
         let outline = Snapshot::from_bytes(self.servers.backends(), &answer.bytes)?;
         let stats = stats_in(&answer.reply.stats)?;

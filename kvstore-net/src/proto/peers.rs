@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 970dc4f1
+// CRC-32 of the source: 7529467b
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -175,7 +175,8 @@ pub struct PushEnd {
     pub failure: ::core::option::Option<Failure>,
 }
 /// The recovery points of all servers with the same number are one consistent cut: if one of them has
-/// the effect of a call, then together they have all effects that the caller could know of.
+/// the effect of a call, then together they have all effects that the caller could know of. The same
+/// holds for snapshots that are taken on all servers.
 ///
 /// 1. The leader commits no rounds any more, waits until those before are applied, and sends a
 ///    CutStart. Each server lets no more calls take effect, and reports those joint calls that it has
@@ -184,7 +185,7 @@ pub struct PushEnd {
 ///    have made, and then takes the state. Then calls and rounds continue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CutStart {
-    /// The number of the recovery point, larger than those before.
+    /// The number of the cut and of its recovery point, larger than those before.
     #[prost(uint64, tag = "1")]
     pub number: u64,
 }
@@ -220,6 +221,20 @@ pub struct Cut {
     /// All servers have this point, or 0. Those before are not needed any more.
     #[prost(uint64, tag = "3")]
     pub common: u64,
+    /// What is taken instead of a recovery point. A follower does not write it, so it sends no CutEnd
+    /// for that.
+    #[prost(message, optional, tag = "4")]
+    pub snapshot: ::core::option::Option<CutSnapshot>,
+}
+/// A snapshot for a member.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CutSnapshot {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub process: u64,
+    #[prost(message, optional, tag = "3")]
+    pub request: ::core::option::Option<TakeSnapshot>,
 }
 /// No point with this number will be complete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -16,7 +16,7 @@ pub(crate) enum Permission {
     Nothing,
     Read,
     Work,
-    /// Lead the rounds of another server.
+    /// Lead another server.
     Serve,
     Administer,
 }

@@ -299,6 +299,11 @@ impl Service {
         }
         // Read before the values, so that a push never looks less stale than it is.
         let versions = self.group.versions(&keys);
+        if let Verb::TakeSnapshot(request) = &verb
+            && self.group.num_followers() > 0
+        {
+            self.take_on_all(caller, request, deadline).await?;
+        }
         let is_short = self.holder.is_short(&verb, &payload);
         let make = || self.holder.make(caller.incarnation, verb, payload);
         let make = || self.holder.contents().called_by(caller, make);

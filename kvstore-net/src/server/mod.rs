@@ -7,6 +7,7 @@ mod commands;
 mod connections;
 pub(crate) mod contents;
 mod coordinated;
+mod cuts;
 mod deadline;
 mod effects;
 mod gate;

@@ -166,7 +166,8 @@ impl ServerOptions {
         self
     }
 
-    /// Makes this server lead the rounds over several servers. It must be the first in the members'
+    /// Makes this server lead the others: their rounds are the same, and their snapshots,
+    /// checkpoints and recovery points are of the same moment. It must be the first in the members'
     /// list of servers, and these are the addresses of the others, in the order of the list. With
     /// certificates, that of this server needs the role `server` or `admin`, and must be valid for
     /// clients.

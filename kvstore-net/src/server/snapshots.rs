@@ -106,6 +106,12 @@ impl Snapshots {
         kept.ok_or_else(not_kept)
     }
 
+    /// Removes what was taken for a snapshot.
+    pub(super) fn remove(&self, incarnation: u64, number: u64) -> Option<Arc<KeptSnapshot>> {
+        let mut needed = self.needed();
+        needed.get_mut(&incarnation)?.snapshots.get_mut(&number)?.take()
+    }
+
     /// # Errors
     /// - [`Error::Transport`] if the server does not keep this snapshot.
     pub(super) fn get(&self, incarnation: u64, number: u64) -> Result<Arc<KeptSnapshot>> {
@@ -144,6 +150,16 @@ impl KeptSnapshot {
             proto::KeyStats { placement, ..stats_of(&stats) }
         }))?;
         Ok(answer)
+    }
+
+    /// Returns each key with its placement.
+    pub(super) fn messages(&self) -> Result<Vec<proto::Value>> {
+        let message = |(key, placement): (&Key, &proto::Placement)| proto::Value {
+            key: key.as_str().to_owned(),
+            placement: Some(placement.clone()),
+            ..proto::Value::default()
+        };
+        fallible::gather(self.placements.iter().map(message))
     }
 
     /// Returns a file with these keys.

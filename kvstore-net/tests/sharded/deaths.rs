@@ -2,6 +2,7 @@
 //! new contents, and continue.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ impl Worker {
         let proxies = [0, 1].map(|index: usize| Proxy::new(servers[index].address()));
         let addresses = proxies.iter().map(|proxy| proxy.address.to_string());
         let options = NetStoreOptions::of_servers(addresses).divide_above(super::DIVIDE_ABOVE);
-        let store = NetStore::connect(backends(), &options.timeout(SHORT)).unwrap();
+        let store = NetStore::connect(backends(), &options.timeout(2 * SHORT)).unwrap();
         Self { proxies, store: Arc::new(store) }
     }
 
@@ -165,9 +166,11 @@ fn a_worker_may_die_in_a_checkpoint_on_servers() {
         numbers(&store, key.as_str())
     };
     let worker = Worker::connect(&servers);
-    worker.disconnect(1);
+    // The second server gets each request later than the first one.
+    worker.proxies[1].delay.store(500, Ordering::SeqCst);
     let checkpoint = worker.start(|store| store.checkpoint_on_servers("model"));
     eventually("the first server has written its part", || files(&saved).len() > num_files);
+    worker.disconnect(1);
     worker.disconnect(0);
     eventually("the worker is dead", || other.num_dead_node(4).unwrap() == 1);
     checkpoint.join().unwrap().unwrap_err();

@@ -50,7 +50,7 @@ impl Sharded {
 
     /// Returns a snapshot, or `None` if the servers differ in a key or a setting.
     fn complete_snapshot(&self, residuals: &Residuals) -> Result<Option<Snapshot>> {
-        let (lease, answers) = SnapshotLease::take(&self.servers)?;
+        let (lease, answers) = SnapshotLease::take(&self.servers, "")?;
         let layouts = layouts_of(&answers, |reply| {
             reply.stats.iter().map(|stats| (&*stats.key, &stats.placement)).collect()
         });
@@ -71,15 +71,18 @@ impl Sharded {
         NetSnapshot::snapshot(lease, outline, stats, divided, residuals).map(Some)
     }
 
-    /// Writes a part of a checkpoint on each server. Returns the keys of all servers with the
-    /// servers of their parts.
+    /// Writes a part of a checkpoint on each server: the snapshot of a number. Returns the keys of
+    /// all servers with the servers of their parts.
     pub(in crate::client) fn checkpoint(
         &self,
-        checkpoint: impl Fn(usize) -> Call,
+        name: &str,
+        checkpoint: impl Fn(usize, u64) -> Call,
     ) -> Result<Vec<(Key, Parts)>> {
         let mut since = None;
         loop {
-            let calls = (0..self.servers.len()).map(|server| (server, checkpoint(server)));
+            let (taken, _) = SnapshotLease::take(&self.servers, name)?;
+            let calls =
+                (0..self.servers.len()).map(|server| (server, checkpoint(server, taken.number())));
             let answers = self.servers.call_each(calls)?.into_iter().collect::<Result<Vec<_>>>()?;
             let layouts = layouts_of(&answers, |reply| {
                 reply.values.iter().map(|value| (&*value.key, &value.placement)).collect()

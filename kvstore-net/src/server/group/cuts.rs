@@ -85,6 +85,18 @@ impl Group {
         state.joint.made().map(|(id, servers)| (id, servers.clone())).collect()
     }
 
+    /// Waits until no other cut is being made. None is until the result is dropped.
+    pub(crate) async fn one_cut(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.cutting.lock().await
+    }
+
+    /// Returns the number of a new cut, which is larger than those before and this one.
+    pub(crate) fn next_cut(&self, last: u64) -> u64 {
+        let mut state = self.state();
+        state.last_cut = state.last_cut.max(last) + 1;
+        state.last_cut
+    }
+
     /// Begins a cut that this server leads: from now on, it commits no rounds and lets no call take
     /// effect.
     ///
@@ -134,19 +146,22 @@ impl Group {
         .await
     }
 
-    /// Tells each server which joint calls it makes before it takes its state. Returns false if no
-    /// server has changed since the point `common`, which all have. `same_as` is the point of which
-    /// this server has the state.
-    pub(crate) fn cut(&self, (number, common): (u64, u64), same_as: u64) -> bool {
+    /// Returns whether no server has changed since the point `common`, which all have. `same_as` is
+    /// the point of which this server has the state.
+    pub(crate) fn is_unchanged(&self, number: u64, (common, same_as): (u64, u64)) -> bool {
+        let state = self.state();
+        let Some(cut) = state.cut.as_ref().filter(|cut| cut.number == number) else { return false };
+        let mut same = cut.closed.values().map(|closed| closed.same_as).chain([same_as]);
+        common != 0 && same.all(|same_as| same_as == common)
+    }
+
+    /// Tells each server which joint calls it makes before it takes its state, and the rest of
+    /// `message`.
+    pub(crate) fn cut(&self, message: &proto::Cut) {
         let own = self.made();
         self.change(|state| {
-            let Some(cut) = state.cut.as_mut().filter(|cut| cut.number == number) else {
-                return false;
-            };
-            let mut same = cut.closed.values().map(|closed| closed.same_as).chain([same_as]);
-            if common != 0 && same.all(|same_as| same_as == common) {
-                return false;
-            }
+            let number = message.number;
+            let Some(cut) = state.cut.as_mut().filter(|cut| cut.number == number) else { return };
             let mut made = Vec::from([own]);
             made.extend(std::mem::take(&mut cut.closed).into_values().map(|closed| closed.made));
             let mut missing = made_elsewhere(&made).into_iter();
@@ -159,11 +174,10 @@ impl Group {
             for (follower, missing) in (1..).zip(missing) {
                 let missing = missing.into_iter().map(|id| message_of(id, JointServers::new()));
                 let made_elsewhere = missing.collect();
-                let cut = proto::Cut { number, made_elsewhere, common };
+                let cut = proto::Cut { made_elsewhere, ..message.clone() };
                 state.peers.tell(follower, ToFollower::Cut(cut));
             }
-            true
-        })
+        });
     }
 
     /// Waits until this server has made the joint calls that others have made. Gives up those of
@@ -251,6 +265,19 @@ impl Group {
     /// Tells the leader that the recovery point is written, or why not.
     pub(crate) fn report_kept(&self, number: u64, result: &Result<()>) {
         self.change(|state| state.peers.report(ToLeader::CutKept(cut_end(number, result))));
+    }
+
+    /// Returns the incarnation of a member, if this process has the name.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] otherwise.
+    pub(crate) fn incarnation_of(&self, name: &str, process: u64) -> Result<u64> {
+        let state = self.state();
+        let member = state.members.get(name).filter(|member| member.process() == process);
+        member.map(|member| member.incarnation).ok_or_else(|| Error::Transport {
+            operation: "a snapshot of all servers".to_owned(),
+            source: format!("member `{name}` is not connected to all servers").into(),
+        })
     }
 
     /// Ends a cut that the leader does not end.

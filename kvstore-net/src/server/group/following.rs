@@ -256,7 +256,7 @@ impl State {
             }
             FromLeader::Cut(cut) => {
                 self.follow_joint_calls(&cut);
-                return Some(Followup::Take { number: cut.number, common: cut.common });
+                return Some(Followup::Take(cut));
             }
             FromLeader::CutCancelled(proto::CutCancelled { number }) => {
                 self.cancel_cut(Some(number));

@@ -36,8 +36,8 @@ pub(crate) use self::entrants::{Attempt, Entrant, Fate, PushPart, RoundCounts, R
 use self::identities::Identities;
 use self::peers::Peers;
 pub(crate) use self::peers::{Decision, Followup, PushId};
-pub(crate) use self::points::CutStep;
 use self::points::{Cut, GoingBack};
+pub(crate) use self::points::{CutStep, LONGEST_CUT};
 pub(crate) use self::refusals::fenced;
 use self::refusals::{ending, left, refused};
 pub(crate) use self::saved::SavedGroup;
@@ -67,6 +67,8 @@ pub(crate) struct Group {
     leader: Option<LeaderState>,
     /// Whether another run of the server begins, so that calls of this one do not count.
     is_over: AtomicBool,
+    /// Locked while this server leads a cut.
+    cutting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,8 @@ struct State {
     joint: JointCalls,
     /// The cut that is being made.
     cut: Option<Cut>,
+    /// The number of the last cut that this server has led.
+    last_cut: u64,
     /// Whether a follower needs a recovery point.
     wants_point: bool,
     going_back: GoingBack,
@@ -152,6 +156,7 @@ impl Group {
             peers: Peers::default(),
             joint: JointCalls::default(),
             cut: None,
+            last_cut: 0,
             wants_point: false,
             going_back: GoingBack::Never,
             is_draining: false,
@@ -164,6 +169,7 @@ impl Group {
             changed: Notify::new(),
             members_changed: Notify::new(),
             leader: None,
+            cutting: tokio::sync::Mutex::new(()),
             is_over: AtomicBool::new(false),
         }
     }

@@ -6,17 +6,14 @@ use crate::proto::{self, follower_message, leader_message};
 use crate::rules::Link;
 
 /// What a follower does after a message of the leader.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Followup {
     /// Sums the lists of a round.
     Round(u64),
     /// Lets no more calls take effect.
     Close(u64),
-    /// Takes its state. All servers have the recovery point `common`.
-    Take {
-        number: u64,
-        common: u64,
-    },
+    /// Takes its state.
+    Take(proto::Cut),
     Rewind(proto::Rewind),
 }
 

@@ -1,10 +1,14 @@
 //! [`Cut`] and [`GoingBack`]: what a server knows of the recovery points of all servers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use kvstore_core::Error;
 
 use crate::rules::{JointId, JointServers};
+
+/// How long calls wait at most for a cut.
+pub(crate) const LONGEST_CUT: Duration = Duration::from_secs(5);
 
 /// Whether all servers go back to a recovery point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

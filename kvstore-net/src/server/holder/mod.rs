@@ -7,25 +7,23 @@ mod sums;
 mod tests;
 
 mod recovery;
+mod snapshots;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
-use kvstore_core::{
-    Error, Key, KvStore, Optimizer, PartList, Result, Snapshot, StepUnit, Value, fallible,
-};
+use kvstore_core::{Error, Key, KvStore, Optimizer, Result, Snapshot, StepUnit, Value, fallible};
 
 use super::checkpoints::Checkpoints;
 use super::contents::Contents;
 use super::gate::{Gate, Held};
 use super::group::Group;
 use super::records::{Record, Records, Replaced};
-use super::snapshots::{KeptSnapshot, Released, Snapshots};
+use super::snapshots::Snapshots;
 use super::verbs::{self, Answer, Payload};
 #[cfg(test)]
 use crate::faults::Fault;
-use crate::journal::heads::Reason;
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
@@ -120,7 +118,7 @@ impl Holder {
             Verb::ReadSnapshot(read) => {
                 #[cfg(test)]
                 if Fault::ReadNewest.is_planted() {
-                    return self.taken()?.read(&read.keys);
+                    return self.taken("")?.read(&read.keys);
                 }
                 return self.snapshots.get(incarnation, read.snapshot)?.read(&read.keys);
             }
@@ -191,42 +189,6 @@ impl Holder {
             }
             verb => self.contents.make(verb, payload),
         }
-    }
-
-    fn take_snapshot(&self, incarnation: u64, taken: &proto::TakeSnapshot) -> Result<Answer> {
-        if let Some(list) = &taken.needed {
-            drop(self.snapshots.keep(incarnation, list)?);
-        }
-        self.snapshots.take(incarnation, taken.snapshot, || self.taken())?.outline()
-    }
-
-    /// Returns the contents with the placements of the keys that exist for all members.
-    fn taken(&self) -> Result<KeptSnapshot> {
-        let _kept = self.keep_keys();
-        let (snapshot, records) = (self.contents.snapshot()?, self.records());
-        let visible = || records.by_key.iter().filter(|(_, record)| record.is_visible);
-        let mut placements = fallible::hash_map(visible().count())?;
-        placements.extend(visible().map(|(key, record)| (key.clone(), record.placement.clone())));
-        Ok(KeptSnapshot { snapshot, placements })
-    }
-
-    /// Returns the number of snapshots that members hold.
-    pub(super) fn num_snapshots(&self) -> usize {
-        self.snapshots.len()
-    }
-
-    /// Forgets the snapshots of members that have left, or have been dead as long as a lease.
-    pub(super) fn forget_snapshots(&self) -> Released {
-        #[cfg(test)]
-        if Fault::ForgetSnapshots.is_planted() {
-            return self.forget_all_snapshots();
-        }
-        self.snapshots.forget(|| self.group.remembered())
-    }
-
-    /// Forgets the snapshots of all members.
-    pub(super) fn forget_all_snapshots(&self) -> Released {
-        self.snapshots.forget(HashSet::new)
     }
 
     fn rollback(
@@ -406,29 +368,6 @@ impl Holder {
         }
         let answer = make();
         if is_here() { answer } else { Ok(Answer::out_of_date()) }
-    }
-
-    /// Writes a part of a checkpoint, or the list of the parts. The answer of the former has the
-    /// keys of the part.
-    fn checkpoint(&self, incarnation: u64, checkpoint: &proto::Checkpoint) -> Result<Answer> {
-        let folder = self.checkpoints.folder(&checkpoint.name)?;
-        let part = (checkpoint.number, checkpoint.server);
-        if !checkpoint.parts.is_empty() {
-            self.checkpoints.publish(&folder, part, &PartList::from_json(&checkpoint.parts)?)?;
-            return Ok(Answer::default());
-        }
-        let (snapshot, values) = {
-            let _kept = self.keep_keys();
-            (
-                self.contents.marked(Reason::Checkpoint, &checkpoint.name)?,
-                self.records().messages()?,
-            )
-        };
-        let keys = snapshot.keys().map(|key| key.as_str().to_owned()).collect();
-        // Pushes continue meanwhile.
-        let member = (incarnation, |incarnation| self.group.is_live(incarnation));
-        self.checkpoints.write(&folder, part, member, &snapshot)?;
-        Ok(Answer::of(proto::Reply { keys, values, ..Default::default() }))
     }
 
     /// Adds keys with their layouts. The answer has the layouts that the keys have now.

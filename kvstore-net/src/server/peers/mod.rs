@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::access::Permission;
 use super::group::Followup;
 use super::service::Service;
+use crate::proto;
 use crate::proto::peers_server::Peers;
 use crate::proto::{
     FollowerMessage, FollowerStart, LeaderMessage, LeaderStart, follower_message, leader_message,
@@ -50,7 +51,7 @@ impl Peers for Service {
         let (connection, received) = connected.ok_or_else(|| {
             Status::failed_precondition("a later run of the first server leads this one")
         })?;
-        tracing::info!(run = start.run, "the first server leads the rounds of this one");
+        tracing::info!(run = start.run, "the first server leads this one");
         let (sender, outgoing) = mpsc::channel(MOST_WAITING);
         // What the leader has received of an earlier run of this server does not count.
         let sent = if start.follower_run == self.run { first.received } else { 0 };
@@ -113,11 +114,14 @@ impl Service {
                 self.rewinds.send_replace(Some(rewind));
                 return;
             }
-            (Followup::Close(number), Some(recovery)) => return recovery.close(number).await,
-            (Followup::Take { number, common }, Some(recovery)) => {
+            (Followup::Close(number), _) => return self.close(number).await,
+            (Followup::Take(proto::Cut { number, snapshot: Some(snapshot), .. }), _) => {
+                return self.take_for_leader(number, &snapshot).await;
+            }
+            (Followup::Take(proto::Cut { number, common, .. }), Some(recovery)) => {
                 return recovery.take(number, common).await;
             }
-            (Followup::Close(number) | Followup::Take { number, .. }, None) => number,
+            (Followup::Take(proto::Cut { number, .. }), None) => number,
         };
         let text = "a recovery point of all servers: this server has no folder for them";
         self.group.report_taken(number, &Err(Error::Unsupported(text.to_owned())));

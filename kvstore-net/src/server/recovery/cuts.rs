@@ -1,19 +1,15 @@
 //! Recovery points of several servers that are one consistent cut: the steps of the first server,
 //! which leads, and of the others. `group::cuts` has the rules.
 
-use std::time::Duration;
-
 use kvstore_core::{Error, Result};
 use tokio::time::timeout;
 
 use super::{Point, Recovery};
 #[cfg(test)]
 use crate::faults::Fault;
+use crate::proto;
 use crate::runtime::in_place;
-use crate::server::group::CutStep;
-
-/// How long calls wait at most for a cut.
-const LONGEST: Duration = Duration::from_secs(5);
+use crate::server::group::{CutStep, LONGEST_CUT as LONGEST};
 
 impl Recovery {
     /// Makes a point of all servers, unless nothing has changed.
@@ -23,7 +19,9 @@ impl Recovery {
     /// - [`Error::Timeout`] if a server is not ready in time.
     /// - The error of a server.
     pub(super) async fn save_together(&self) -> Result<()> {
-        let number = self.last().number.max(self.group.newest_point()) + 1;
+        let _one = self.group.one_cut().await;
+        let last = self.last().number.max(self.group.newest_point());
+        let number = self.group.next_cut(last);
         self.last().number = number;
         self.group.begin_cut(number)?;
         let made = timeout(LONGEST, self.lead_cut(number)).await;
@@ -59,9 +57,10 @@ impl Recovery {
         let same_as = self.closed().await?;
         self.group.cut_reached(number, CutStep::Closed).await?;
         let common = self.last().common;
-        if !self.group.cut((number, common), same_as) {
+        if self.group.is_unchanged(number, (common, same_as)) {
             return Ok(None);
         }
+        self.group.cut(&proto::Cut { number, common, ..proto::Cut::default() });
         let point = self.taken(number).await?;
         self.group.cut_reached(number, CutStep::Taken).await?;
         Ok(Some(point))
@@ -69,7 +68,7 @@ impl Recovery {
 
     /// Waits until the calls that take effect have done so. Returns the newest point if the server
     /// has not changed since, or 0.
-    async fn closed(&self) -> Result<u64> {
+    pub(in crate::server) async fn closed(&self) -> Result<u64> {
         let _between_calls = self.effects.write().await;
         let now = in_place(|| self.now())?;
         let last = self.last();
@@ -83,7 +82,7 @@ impl Recovery {
         #[cfg(test)]
         if Fault::CutLate.is_planted() {
             self.group.take_cut(number)?;
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(30)).await;
         }
         let _between_calls = self.effects.write().await;
         let adding = || Error::Timeout("a recovery point: keys are being added".to_owned());
@@ -91,15 +90,6 @@ impl Recovery {
         (point.state.number, point.state.is_cut) = (number, true);
         self.group.take_cut(number)?;
         Ok((point, known))
-    }
-
-    /// Lets no more calls take effect, because the leader begins a cut.
-    pub(in crate::server) async fn close(&self, number: u64) {
-        // If the state cannot be taken, the next step says so.
-        let same_as = self.closed().await.unwrap_or_default();
-        self.group.report_closed(number, same_as);
-        tokio::time::sleep(2 * LONGEST).await;
-        self.group.give_up_cut(number);
     }
 
     /// Takes the state of this server, and writes a point. All servers have the point `common`.

@@ -1,0 +1,105 @@
+//! Snapshots that are taken on all servers at the same moment. `group::cuts` has the rules.
+
+use std::time::Duration;
+
+use kvstore_core::{Error, Result};
+use tokio::time::{Instant, timeout};
+
+use super::group::{Caller, CutStep, LONGEST_CUT};
+use super::service::Service;
+use crate::proto;
+use crate::runtime::in_place;
+
+/// How soon a snapshot is tried again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+impl Service {
+    /// Lets no more calls take effect, because the leader begins a cut.
+    pub(super) async fn close(&self, number: u64) {
+        let same_as = if let Some(recovery) = &self.recovery {
+            // If the state cannot be taken, the next step says so.
+            recovery.closed().await.unwrap_or_default()
+        } else {
+            // The calls that take effect have done so.
+            drop(self.effects.write().await);
+            0
+        };
+        self.group.report_closed(number, same_as);
+        tokio::time::sleep(2 * LONGEST_CUT).await;
+        self.group.give_up_cut(number);
+    }
+
+    /// Takes a snapshot in a cut of the leader.
+    pub(super) async fn take_for_leader(&self, number: u64, snapshot: &proto::CutSnapshot) {
+        let taken = timeout(LONGEST_CUT, self.take_in_cut(number, snapshot)).await;
+        self.group.report_taken(number, &taken.unwrap_or_else(|_| Err(late())));
+    }
+
+    async fn take_in_cut(&self, number: u64, snapshot: &proto::CutSnapshot) -> Result<()> {
+        let incarnation = self.group.incarnation_of(&snapshot.name, snapshot.process)?;
+        self.group.joint_calls_made(number).await?;
+        let _between_calls = self.effects.write().await;
+        let request = snapshot.request.clone().unwrap_or_default();
+        in_place(|| self.holder.replace_snapshot(incarnation, &request))?;
+        self.group.take_cut(number)
+    }
+
+    /// Takes a snapshot for a member on all servers, at the same moment. This server leads them.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if a server or the member is not connected until the deadline.
+    /// - [`Error::Timeout`] if a server is not ready until then.
+    /// - The error of a server.
+    pub(super) async fn take_on_all(
+        &self,
+        caller: &Caller,
+        request: &proto::TakeSnapshot,
+        deadline: Instant,
+    ) -> Result<()> {
+        let process = self.group.process_of(caller);
+        let process = process.ok_or_else(|| Error::Closed { what: "the membership".to_owned() })?;
+        loop {
+            let name = caller.name.clone();
+            let request = Some(request.clone());
+            let snapshot = proto::CutSnapshot { name, process, request };
+            let service = self.clone();
+            // In a task of its own, because a cut must be ended even if the member goes away.
+            let taken = tokio::spawn(async move { service.lead_snapshot(snapshot).await }).await;
+            let panicked = |error| Error::Internal(format!("a snapshot has panicked: {error}"));
+            let Err(error) = taken.map_err(panicked).flatten() else { return Ok(()) };
+            let may_pass = matches!(error, Error::Transport { .. } | Error::Timeout(_));
+            if !may_pass || self.group.is_over() || Instant::now() + AGAIN > deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    async fn lead_snapshot(&self, snapshot: proto::CutSnapshot) -> Result<()> {
+        let _one = self.group.one_cut().await;
+        let number = self.group.next_cut(self.group.newest_point());
+        self.group.begin_cut(number)?;
+        let cut = proto::Cut { number, snapshot: Some(snapshot), ..proto::Cut::default() };
+        let taken = timeout(LONGEST_CUT, self.lead_snapshot_cut(cut)).await;
+        let taken = taken.unwrap_or_else(|_| Err(late()));
+        self.group.end_cut(number, taken.is_err());
+        taken
+    }
+
+    async fn lead_snapshot_cut(&self, cut: proto::Cut) -> Result<()> {
+        let number = cut.number;
+        self.group.start_cut(number).await;
+        drop(self.effects.write().await);
+        self.group.cut_reached(number, CutStep::Closed).await?;
+        self.group.cut(&cut);
+        if let Some(snapshot) = &cut.snapshot {
+            self.take_in_cut(number, snapshot).await?;
+        }
+        self.group.cut_reached(number, CutStep::Taken).await
+    }
+}
+
+fn late() -> Error {
+    let waited = LONGEST_CUT.as_secs();
+    Error::Timeout(format!("a snapshot of all servers: not all were ready in {waited} s"))
+}
