@@ -22,6 +22,7 @@ use kvstore_core::{Device, ErrorCode, Key, KvStore, LocalStore, OnExisting, Tens
 use turmoil::Sim;
 
 use super::checked::Checked;
+use super::effects::{prefix, value_of_parts};
 use super::history::mark;
 use super::process::{join_all, now, run_thread, sleep};
 use super::schedule::{LEASE, NUM_WORKERS, QUIET, Random};
@@ -202,27 +203,9 @@ impl Recorded {
         NAMES[self.processes[self.pushes[element - 1].process - 1]]
     }
 
-    /// Returns the value of a part after these effects, with the bits of the server.
-    fn value(&self, effects: &[Vec<usize>]) -> Vec<f32> {
-        let mut value = vec![0.0; PART];
-        for together in effects {
-            let mut ordered = together.clone();
-            ordered.sort_by_key(|element| self.name(*element));
-            let marks = ordered.iter().map(|element| mark(*element));
-            value[0] += marks.reduce(|left, right| left + right).unwrap_or_default();
-            for element in together {
-                value[*element] += 1.0;
-            }
-        }
-        value
-    }
-
     /// Returns how many of the effects a value has, if it has the first ones.
     fn prefix(&self, effects: &[Vec<usize>], value: &[f32]) -> Option<usize> {
-        let num = effects.iter().take_while(|together| value[together[0]] != 0.0).count();
-        let expected = self.value(&effects[..num]);
-        let bits = |value: &[f32]| value.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-        (bits(&expected) == bits(value)).then_some(num)
+        prefix(effects, value, |element| self.name(element))
     }
 
     /// Begins a run of a server after a rewind, with this value of a part.
@@ -483,14 +466,7 @@ fn push_often(simulation: &Simulation, slot: usize, driver: &Driver) -> Option<(
 fn values(schedule: &Schedule, numbers: &[(usize, f32)]) -> Vec<Value> {
     let value = |key| {
         let num_parts = if key == 0 { schedule.num_servers } else { 1 };
-        let mut elements = vec![0.0_f32; num_parts * PART];
-        for part in elements.chunks_mut(PART) {
-            for (position, number) in numbers {
-                part[*position] = *number;
-            }
-        }
-        let shape = [elements.len()];
-        Tensor::from_slice(backends(), Device::cpu(0), shape, &elements).unwrap().into()
+        value_of_parts(num_parts, PART, numbers)
     };
     (0..KEYS.len()).map(value).collect()
 }

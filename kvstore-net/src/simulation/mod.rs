@@ -47,6 +47,7 @@
 
 mod checked;
 mod cuts;
+mod effects;
 mod history;
 mod network;
 mod observations;

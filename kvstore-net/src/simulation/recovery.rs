@@ -18,6 +18,7 @@ use std::time::Duration;
 use kvstore_core::{Device, Error, Key, KvStore, LocalStore, Tensor, Value};
 
 use super::checked::Checked;
+use super::effects::prefix;
 use super::history::{NUM_ELEMENTS, mark};
 use super::schedule::{LEASE, NUM_WORKERS, QUIET, Random};
 use super::server::{runs, serve_runs};
@@ -148,27 +149,9 @@ impl Recorded {
         self.processes[self.pushers[element - 1] - 1]
     }
 
-    /// Returns the value after these effects, with the bits of the server.
-    fn value(&self, effects: &[Vec<usize>]) -> Vec<f32> {
-        let mut value = vec![0.0; NUM_ELEMENTS];
-        for together in effects {
-            let mut ordered = together.clone();
-            ordered.sort_by_key(|element| self.name(*element));
-            let marks = ordered.iter().map(|element| mark(*element));
-            value[0] += marks.reduce(|left, right| left + right).unwrap_or_default();
-            for element in together {
-                value[*element] += 1.0;
-            }
-        }
-        value
-    }
-
     /// Returns how many of the effects a value has, if it has the first ones.
     fn prefix(&self, effects: &[Vec<usize>], value: &[f32]) -> Option<usize> {
-        let num = effects.iter().take_while(|together| value[together[0]] != 0.0).count();
-        let expected = self.value(&effects[..num]);
-        let bits = |value: &[f32]| value.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
-        (bits(&expected) == bits(value)).then_some(num)
+        prefix(effects, value, |element| self.name(element))
     }
 
     /// Begins a run of the server with this value.

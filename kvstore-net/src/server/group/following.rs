@@ -267,7 +267,7 @@ impl State {
     }
 
     /// The leader was restarted. It knows none of the pushes, so their members repeat them. If all
-    /// servers go back to a recovery point, or have just done so, the leader is told of the pushes
+    /// servers go back to a recovery point, or have just done so, this server reports the pushes
     /// again, and those that it has committed wait until the servers go back.
     fn lose_leader(&mut self) {
         self.peers.leader = Leader::default();

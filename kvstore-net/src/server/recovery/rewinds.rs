@@ -51,7 +51,7 @@ impl Recovery {
                 // A point of this run would not be of the moment of those of the others.
                 self.stop().await;
                 let told = self.group.rewind_followers(rewind);
-                // One that does not know it is told by the next run.
+                // The next run tells those that do not know it.
                 let _ = tokio::time::timeout(TOLD, told).await;
                 drop(self);
                 return runs.begin_again(rewind).await;

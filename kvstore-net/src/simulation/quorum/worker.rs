@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvstore_core::{Device, ErrorCode, Key, KvStore, OnExisting, Tensor, Value};
+use kvstore_core::{ErrorCode, Key, KvStore, OnExisting, Value};
 
 use super::Simulation;
 use super::history::{self, KEYS, PART};
 use crate::client::driver::Driver;
 use crate::client::{NetStore, NetStoreOptions};
+use crate::simulation::effects::value_of_parts;
 use crate::simulation::history::mark;
+use crate::simulation::network;
 use crate::simulation::process::{join_all, now, run_thread, sleep};
 use crate::simulation::schedule::{QUIET, Random, STEP};
-use crate::simulation::{backends, network};
 
 /// How often a worker tries to push at the end.
 const NUM_LAST: usize = 12;
@@ -101,14 +102,7 @@ impl Worker<'_> {
         let value = |key| {
             let num_parts =
                 if history::is_divided(key) { self.simulation.schedule.num_servers } else { 1 };
-            let mut elements = vec![0.0_f32; num_parts * PART];
-            for part in elements.chunks_mut(PART) {
-                for (position, number) in numbers {
-                    part[*position] = *number;
-                }
-            }
-            let shape = [elements.len()];
-            Tensor::from_slice(backends(), Device::cpu(0), shape, &elements).unwrap().into()
+            value_of_parts(num_parts, PART, numbers)
         };
         (0..KEYS).map(value).collect()
     }
