@@ -558,7 +558,7 @@ fn simulate(seed: u64) -> Recorded {
 
 #[test]
 fn servers_go_back_to_the_same_moment_in_every_schedule() {
-    let kept = [2437, 3617, 4581, 7109].map(|found| Kept(found, &[]));
+    let kept = [2437, 3617, 4581, 7109, 9453].map(|found| Kept(found, &[]));
     check((&kept, NUM_SCHEDULES), Schedule::new, simulate);
 }
 

@@ -24,7 +24,7 @@ impl Group {
     /// of the last message that was received, or `None` if there is a later run of the leader.
     pub(crate) fn connect_leader(
         &self,
-        own_run: u64,
+        (own_run, rewound_by): (u64, u64),
         start: &proto::LeaderStart,
         received: u64,
     ) -> Option<(u64, u64)> {
@@ -39,6 +39,7 @@ impl Group {
             let connection = state.peers.connect();
             let leader = &mut state.peers.leader;
             leader.run = Some(start.run);
+            leader.is_elsewhere = start.rewound_by != rewound_by;
             leader.connection = Some(connection);
             if start.follower_run == own_run {
                 leader.link.acknowledge(received);
@@ -203,6 +204,12 @@ impl State {
     fn follow(&mut self, content: FromLeader) -> Option<Followup> {
         match content {
             FromLeader::Start(_) => {}
+            FromLeader::List(_)
+            | FromLeader::Commit(_)
+            | FromLeader::Reopen(_)
+            | FromLeader::End(_)
+            | FromLeader::PushEnd(_)
+                if self.peers.leader.is_elsewhere => {}
             FromLeader::List(proto::RoundList { round, attempt, members }) => {
                 let pushes: Vec<_> =
                     members.into_iter().map(|member| PushId::of(Some(member))).collect();

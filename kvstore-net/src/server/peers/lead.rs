@@ -66,7 +66,9 @@ async fn exchange(
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     let (sender, outgoing) = mpsc::channel(MOST_WAITING);
     let (follower_run, received) = group.known_follower(index);
-    let start = LeaderStart { run: service.run, server: number, num_servers, follower_run };
+    let rewound_by = service.recovery.as_ref().map_or(0, |recovery| recovery.rewound_by());
+    let (run, server) = (service.run, number);
+    let start = LeaderStart { run, server, num_servers, follower_run, rewound_by };
     let content = Some(leader_message::Content::Start(start));
     // The channel is empty, so there is room.
     let _ = sender.try_send(LeaderMessage { number: 0, received, content });

@@ -47,7 +47,9 @@ impl Peers for Service {
             return Err(Status::invalid_argument("the first message is not a LeaderStart"));
         };
         self.check_follows(&start)?;
-        let connected = self.group.connect_leader(self.run, &start, first.received);
+        let state = self.recovery_state();
+        let own = (self.run, state.rewound_by);
+        let connected = self.group.connect_leader(own, &start, first.received);
         let (connection, received) = connected.ok_or_else(|| {
             Status::failed_precondition("a later run of the first server leads this one")
         })?;
@@ -55,7 +57,7 @@ impl Peers for Service {
         let (sender, outgoing) = mpsc::channel(MOST_WAITING);
         // What the leader has received of an earlier run of this server does not count.
         let sent = if start.follower_run == self.run { first.received } else { 0 };
-        let start = FollowerStart { run: self.run, ..self.recovery_state() };
+        let start = FollowerStart { run: self.run, ..state };
         let start = follower_message::Content::Start(start);
         // The channel is empty, so there is room.
         let _ = sender.try_send(Ok(FollowerMessage { number: 0, received, content: Some(start) }));
