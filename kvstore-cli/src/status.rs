@@ -29,6 +29,9 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         let age = recovery.age.map(|age| format!(", the last {} s ago", age.as_secs()));
         let (num_points, num_bytes) = (recovery.num_points, recovery.num_bytes);
         println!("recovery  {num_points} points{}, {num_bytes} bytes", age.unwrap_or_default());
+        if recovery.awaits_others {
+            println!("  waits   until all servers go back to the same recovery point");
+        }
         if let Some(error) = &recovery.error {
             println!("  error   {error}");
         }

@@ -62,9 +62,17 @@ fn serve_with(
 
 /// Joins the group as a worker whose calls wait this many seconds.
 fn join(etcd: &Etcd, name: &str, timeout: u64) -> kvstore::Result<Store> {
+    join_with(etcd, (name, timeout), &[])
+}
+
+fn join_with(
+    etcd: &Etcd,
+    (name, timeout): (&str, u64),
+    more: &[(&str, &str)],
+) -> kvstore::Result<Store> {
     let (coordinator, timeout) = (coordinator(etcd), timeout.to_string());
     let options = [("coordinator", coordinator.as_str()), ("name", name), ("timeout", &timeout)];
-    create_with("dist_async", &[&options[..], &[("divide_above", "1024")]].concat())
+    create_with("dist_async", &[&options[..], &[("divide_above", "1024")], more].concat())
 }
 
 fn filled(number: f64) -> NDArray {
@@ -87,6 +95,15 @@ fn number(store: &Store) -> f32 {
     let elements = pulled.to_vec::<f32>().unwrap();
     assert!(elements.iter().all(|element| *element == elements[0]), "a part of a push is missing");
     elements[0]
+}
+
+/// Calls a function with all stores at the same time.
+fn in_parallel(stores: &[Store], call: impl Fn(&Store) + Sync) {
+    thread::scope(|scope| {
+        for store in stores {
+            scope.spawn(|| call(store));
+        }
+    });
 }
 
 /// Repeats a call until it succeeds.
@@ -244,11 +261,7 @@ fn a_killed_leader_hands_ranks_and_barriers_to_its_successor() {
     let ranks = || stores.each_ref().map(|store| store.rank().unwrap());
     assert_eq!(ranks(), [0, 1, 2]);
     for _ in 0..3 {
-        thread::scope(|scope| {
-            for store in &stores {
-                scope.spawn(|| store.barrier().unwrap());
-            }
-        });
+        in_parallel(&stores, |store| store.barrier().unwrap());
     }
     let [a, b, c] = &stores;
     thread::scope(|scope| {
@@ -269,16 +282,44 @@ fn a_killed_leader_hands_ranks_and_barriers_to_its_successor() {
         also.join().unwrap().unwrap();
         assert_eq!(ranks(), [0, 1, 2]);
         // The same barrier for all of them.
-        thread::scope(|scope| {
-            for store in &stores {
-                scope.spawn(|| store.barrier().unwrap());
-            }
-        });
+        in_parallel(&stores, |store| store.barrier().unwrap());
         // The layouts of keys are above those that the first leader reserved.
         init(a);
         push(b).unwrap();
         assert_eq!(number(c), -1.0);
     });
+}
+
+/// The first server finds the others in etcd, also after one was started elsewhere.
+#[test]
+fn killed_servers_go_back_with_the_others_and_rounds_continue() {
+    let etcd = Etcd::start();
+    let folders = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let serve = |index: usize| {
+        let folder = folders[index].path().to_str().unwrap();
+        serve_with(&etcd, (index, 2), &["--recovery", folder, "--save-every", "0.05"]).0
+    };
+    let mut servers = [serve(0), serve(1)];
+    let rounds = [("quorum", "2"), ("grace", "0.1")];
+    let stores = ["a", "b"].map(|name| join_with(&etcd, (name, 60), &rounds).unwrap());
+    let (sender, rewinds) = channel();
+    stores[0].on_rewind(move |rewound: &Rewound| drop(sender.send(rewound.clone()))).unwrap();
+    init(&stores[0]);
+    for (killed, version) in [(1, 1), (0, 2), (1, 3)] {
+        in_parallel(&stores, |store| push(store).unwrap());
+        thread::sleep(Duration::from_millis(500));
+        servers[killed].signal("KILL");
+        servers[killed] = serve(killed);
+        // Both servers have gone back.
+        for _ in 0..2 {
+            assert_eq!(rewinds.recv_timeout(LONG).unwrap().version, version);
+        }
+        // Both workers have taken part in each round.
+        let expected = -2.0 * f32::from(u8::try_from(version).unwrap());
+        assert_eq!(stores.each_ref().map(number), [expected; 2]);
+        assert_eq!(stores.each_ref().map(|store| store.rank().unwrap()), [0, 1]);
+        in_parallel(&stores, |store| store.barrier().unwrap());
+    }
 }
 
 #[test]

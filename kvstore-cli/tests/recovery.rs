@@ -143,8 +143,10 @@ impl Group {
         let followers = self.addresses[1..].join(",");
         let mut arguments = vec!["--address", &self.addresses[server], "--lease", "1"];
         arguments.extend(["--recovery", &points, "--save-every", "0.05", "--journal", &journal]);
-        if server == 0 && !followers.is_empty() {
-            arguments.extend(["--followers", &followers]);
+        // As if all had the same settings.
+        let index = server.to_string();
+        if !followers.is_empty() {
+            arguments.extend(["--followers", &followers, "--server-index", &index]);
         }
         Process::serve(&arguments)
     }

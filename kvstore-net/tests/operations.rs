@@ -14,10 +14,11 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use kvstore::backends;
 use kvstore_core::{Device, Key, KvStore, Tensor, WorkerGroup};
-use kvstore_net::{NetStore, Server, ServerOptions, TraceContext};
+use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions, ServerStatus, TraceContext};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -35,7 +36,7 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use network::authority::Authority;
-use network::{connect, eventually, key, options, value};
+use network::{LONG, connect, eventually, key, options, value};
 
 fn observed() -> ServerOptions {
     ServerOptions::new("127.0.0.1:0").metrics("127.0.0.1:0")
@@ -104,6 +105,53 @@ fn metrics_show_calls_members_and_memory() {
     assert!(text.ends_with("# EOF\n"));
 }
 
+/// Two servers are stopped, and only the second one is started again.
+#[test]
+fn a_server_that_waits_for_the_others_says_so() {
+    let runtime = Runtime::new().unwrap();
+    let folders = [(), ()].map(|()| tempfile::tempdir().unwrap());
+    let options = |address: &str, server: usize| {
+        let options = ServerOptions::new(address).metrics("127.0.0.1:0").status_page();
+        options.recovery(folders[server].path()).save_every(Duration::from_millis(20))
+    };
+    let second = start(&options("127.0.0.1:0", 1));
+    let address = second.address().to_string();
+    let start_first = || start(&options("127.0.0.1:0", 0).followers([&address]));
+    let first = start_first();
+    let connect_to = |first: &Server| {
+        let servers = [first.address().to_string(), address.clone()];
+        connect(&NetStoreOptions::of_servers(servers).timeout(LONG))
+    };
+    connect_to(&first).init(&[key("w")], &[value(1.0)]).unwrap();
+    let num_points = || {
+        let status = ServerStatus::of(&NetStoreOptions::new(&address)).unwrap();
+        status.recovery.unwrap().num_points
+    };
+    eventually("there are points", || num_points() > 1);
+    drop(first);
+    drop(second);
+
+    let second = start(&options(&address, 1));
+    let mut health = HealthClient::new(channel(&runtime, &second));
+    let mut check = |status: &str, serving: ServingStatus, waits: bool| {
+        let (found, _) = get(&second, "/healthz");
+        assert_eq!(found, format!("HTTP/1.1 {status}"));
+        let reply = runtime.block_on(health.check(HealthCheckRequest::default())).unwrap();
+        assert_eq!(reply.into_inner().status(), serving);
+        let found = metric(&get(&second, "/metrics").1, "kvstore_recovery_waits");
+        assert_eq!(found, f64::from(u8::from(waits)));
+        let found: Value = serde_json::from_str(&get(&second, "/status.json").1).unwrap();
+        assert_eq!(found["recovery"]["awaits_others"], waits);
+        let found = ServerStatus::of(&NetStoreOptions::new(&address)).unwrap();
+        assert_eq!(found.recovery.unwrap().awaits_others, waits);
+    };
+    check("503 Service Unavailable", ServingStatus::NotServing, true);
+    let first = start_first();
+    eventually("the server serves", || get(&second, "/healthz").0 == "HTTP/1.1 200 OK");
+    check("200 OK", ServingStatus::Serving, false);
+    assert_eq!(connect_to(&first).keys().unwrap(), [key("w")]);
+}
+
 /// More calls run an updater than the server makes at once, and then the server ends during one.
 #[test]
 fn waiting_calls_and_the_end_of_a_server_are_visible() {
@@ -134,7 +182,7 @@ fn waiting_calls_and_the_end_of_a_server_are_visible() {
         eventually("a call runs", || calls("kvstore_calls_running") == 1.0);
         let ending = scope.spawn(|| server.shut_down());
         let status = || get(&server, "/healthz");
-        let expected = ("HTTP/1.1 503 Service Unavailable".to_owned(), "ending\n".to_owned());
+        let expected = ("HTTP/1.1 503 Service Unavailable".to_owned(), "not serving\n".to_owned());
         eventually("the server ends", || status() == expected);
         drop(closed);
         ending.join().unwrap();

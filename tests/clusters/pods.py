@@ -107,7 +107,13 @@ class Container:
         self._volumes = volumes
 
     def environment(self):
-        return {each["name"]: each["value"] for each in self.container.get("env", [])}
+        return {each["name"]: self._value(each) for each in self.container.get("env", [])}
+
+    def _value(self, variable):
+        if "value" in variable:
+            return variable["value"]
+        field = variable["valueFrom"]["fieldRef"]["fieldPath"]
+        return {"metadata.labels['apps.kubernetes.io/pod-index']": str(self._index)}[field]
 
     def _setup(self):
         """Returns the commands that mount the volumes and then the root read-only."""

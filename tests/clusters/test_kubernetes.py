@@ -160,6 +160,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual(settings()["metrics"], f"0.0.0.0:{ports['metrics']}")
         expected = [f"kvstore-{index}.kvstore:{ports['members']}"
                     for index in range(servers["spec"]["replicas"])]
+        self.assertEqual(settings()["followers"].split(","), expected[1:])
         for job in ["digits", "digits-restore"]:
             container, = pod("Job", job)["containers"]
             variables = {each["name"]: each["value"] for each in container["env"]}
@@ -253,6 +254,17 @@ class Pods(unittest.TestCase):
         subprocess.run([root / "kvstore", "certs", *arguments], cwd=self.folder, check=True,
                        capture_output=True)
 
+    def make_volumes(self, index):
+        """Returns folders for the volumes that each server has of its own."""
+        made = {}
+        for claim in named("StatefulSet", "kvstore")["spec"]["volumeClaimTemplates"]:
+            name = claim["metadata"]["name"]
+            made[name] = self.folder / f"{name}-kvstore-{index}"
+            made[name].mkdir()
+            os.chown(made[name], 0, self.group)
+            made[name].chmod(0o2775)
+        return made
+
     def volume(self, volume):
         """Returns a folder with the contents of a volume."""
         if "persistentVolumeClaim" in volume:
@@ -279,20 +291,31 @@ class Pods(unittest.TestCase):
         root.mkdir()
         self.image.unpack(root)
         volumes = {volume["name"]: self.volume(volume) for volume in self.spec["volumes"]}
+        volumes |= self.make_volumes(index)
         return Container(self.network, index, self.spec, root, volumes)
 
     def start_servers(self):
-        self.running = []
-        for index, server in enumerate(self.servers):
-            command = [*self.image.config["Entrypoint"], *server.container["args"]]
-            log = open(self.folder / f"server-{index}.log", "a", encoding="utf-8")
-            self.addCleanup(log.close)
-            process = server.start(command, stdout=log, stderr=subprocess.STDOUT)
-            self.addCleanup(process.wait)
-            self.addCleanup(process.kill)
-            self.running.append(process)
+        self.running = [self.start_server(index) for index in range(len(self.servers))]
         for index in range(len(self.servers)):
             self.wait_for(index)
+
+    def start_server(self, index):
+        server = self.servers[index]
+        command = [*self.image.config["Entrypoint"], *server.container["args"]]
+        log = open(self.folder / f"server-{index}.log", "a", encoding="utf-8")
+        self.addCleanup(log.close)
+        process = server.start(command, stdout=log, stderr=subprocess.STDOUT)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def lose_volumes(self):
+        """Empties the volumes that each server has of its own."""
+        for index in range(len(self.servers)):
+            for claim in named("StatefulSet", "kvstore")["spec"]["volumeClaimTemplates"]:
+                volume = self.folder / f"{claim['metadata']['name']}-kvstore-{index}"
+                for entry in volume.iterdir():
+                    shutil.rmtree(entry)
 
     def probe(self, index, name):
         command = self.servers[index].container[name]["exec"]["command"]
@@ -355,7 +378,10 @@ class Pods(unittest.TestCase):
 
     def num_pushes(self):
         """Returns the number of pushes to all keys of the first server."""
-        (number,) = re.findall(r"(?m)^kvstore_pushes\S* (\d+)", self.metrics())
+        return self.metric("pushes")
+
+    def metric(self, name):
+        (number,) = re.findall(rf"(?m)^kvstore_{name}(?:_total)? (\d+)", self.metrics())
         return int(number)
 
     def metrics(self):
@@ -397,6 +423,7 @@ class Pods(unittest.TestCase):
 
         self.assertEqual(self.stop_servers(), [0] * len(self.servers), self.log(0))
         self.assertNotEqual(self.probe(0, "livenessProbe")[0], 0)
+        self.lose_volumes()
         self.start_servers()
         (restored,) = self.outputs([self.start_job("digits-restore", 0)])
         print(restored)
@@ -415,6 +442,24 @@ class Pods(unittest.TestCase):
         self.assertEqual((killed.returncode, printed), (-signal.SIGKILL, ""))
         for result in self.outputs([self.start_worker(0), other]):
             self.assertRegex(result, r"^worker . of 2: .* accuracy 0\.9\d+, ")
+
+    def test_a_killed_server_continues_from_a_recovery_point_with_the_others(self):
+        self.start_servers()
+        workers = [self.start_worker(index, "--epochs", "200") for index in [0, 1]]
+        end = time.monotonic() + SECONDS_TO_WAIT
+        # The first points are made soon after the workers have initialised the keys.
+        while self.num_pushes() < 100 or self.metric("recovery_points") < 2:
+            self.assertLess(time.monotonic(), end)
+        for index in range(len(self.servers)):
+            signal_command(self.running[index], signal.SIGKILL)
+            self.running[index].wait()
+            self.running[index] = self.start_server(index)
+            self.wait_for(index)
+            self.assertIn("continuing from a recovery point", self.log(index))
+        for result in self.outputs(workers):
+            print(result)
+            self.assertRegex(result, r"^worker . of 2: .* accuracy 0\.9\d+, ")
+        self.assertEqual(self.stop_servers(), [0] * len(self.servers), self.log(0))
 
     def test_a_server_without_its_certificates_does_not_start(self):
         (self.volume({"name": "certificates", "secret": {

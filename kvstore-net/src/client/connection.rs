@@ -1,6 +1,5 @@
 //! [`Connection`]: the membership of this process at one server, and its calls.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -18,6 +17,7 @@ use super::membership::{
 use super::operations::{Answering, Joint};
 use super::pulled::PulledVersions;
 use super::streams::Streams;
+use super::unanswered::{Open, Unanswered};
 use crate::endpoint::channels;
 #[cfg(test)]
 use crate::faults::Fault;
@@ -57,27 +57,6 @@ pub(crate) struct Connection {
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("target", &self.target).finish_non_exhaustive()
-    }
-}
-
-/// The numbers of calls.
-#[derive(Debug)]
-struct Unanswered {
-    next: u64,
-    open: BTreeSet<u64>,
-}
-
-impl Unanswered {
-    fn begin(&mut self) -> u64 {
-        let sequence = self.next;
-        self.next += 1;
-        self.open.insert(sequence);
-        sequence
-    }
-
-    /// All calls below the number have been answered, except these.
-    fn answered(&self) -> (u64, Vec<u64>) {
-        (self.next, self.open.iter().copied().collect())
     }
 }
 
@@ -214,7 +193,7 @@ impl Connection {
             start: Instant::now(),
             session,
             members,
-            calls: Mutex::new(Unanswered { next: 1, open: BTreeSet::new() }),
+            calls: Mutex::new(Unanswered::new()),
             pulled: PulledVersions::default(),
             known_run: AtomicU64::new(0),
             left_because: Arc::default(),
@@ -356,7 +335,7 @@ impl Connection {
         }
     }
 
-    fn calls(&self) -> MutexGuard<'_, Unanswered> {
+    pub(super) fn calls(&self) -> MutexGuard<'_, Unanswered> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -430,6 +409,10 @@ impl Connection {
             let reason = match self.attempt(backends, call, sequence, &joined, left).await {
                 Attempt::Answered(mut answer) => {
                     let history = history_of(&joined);
+                    #[cfg(test)]
+                    {
+                        self.calls().history = history;
+                    }
                     if let Ok(answer) = &mut *answer {
                         answer.history = history;
                     }
@@ -569,18 +552,6 @@ pub(super) fn fraction(random: u64) -> f64 {
 
 /// Why a call has no answer.
 struct Unmade(Error);
-
-/// A call whose number is in use until this is dropped.
-struct Open<'a> {
-    calls: &'a Mutex<Unanswered>,
-    sequence: u64,
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).open.remove(&self.sequence);
-    }
-}
 
 /// Returns whether there was no connection to the server, so that it cannot have made the call.
 fn has_not_connected(status: &Status) -> bool {

@@ -15,8 +15,8 @@ use crate::server::file_name;
 use crate::wire::{Elements, members_of, parse_keys};
 
 impl NetStore {
-    /// Returns the number of the newest message that this member knows after which all servers went
-    /// back to a recovery point, or 0.
+    /// Returns the number of the message after which all servers went back to a recovery point
+    /// before they answered the last call, or 0.
     #[cfg(test)]
     pub(crate) fn history(&self) -> u64 {
         self.servers.history()

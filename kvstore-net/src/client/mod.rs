@@ -19,6 +19,7 @@ mod snapshots;
 mod status;
 mod store;
 pub(crate) mod streams;
+mod unanswered;
 
 pub use options::NetStoreOptions;
 pub use round_options::LatePush;

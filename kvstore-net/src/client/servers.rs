@@ -323,8 +323,7 @@ impl Servers {
 
     #[cfg(test)]
     pub(super) fn history(&self) -> u64 {
-        let joined = self.all.iter().filter_map(|connection| connection.membership());
-        joined.filter_map(|joined| joined.rewound).map(|rewound| rewound.by).max().unwrap_or(0)
+        self.all.iter().map(|connection| connection.calls().history).max().unwrap_or(0)
     }
 
     /// Tells the servers that this process does not need a snapshot any more. Does not wait.

@@ -49,6 +49,9 @@ pub struct RecoveryStatus {
     pub age: Option<Duration>,
     /// Why the last attempt to make a point has failed.
     pub error: Option<String>,
+    /// Whether the server accepts no calls until all servers of its group go back to the same
+    /// point.
+    pub awaits_others: bool,
 }
 
 /// The state of the journal of a server.
@@ -115,6 +118,7 @@ impl ServerStatus {
                 num_bytes: recovery.num_bytes,
                 age: recovery.age_ms.map(Duration::from_millis),
                 error: recovery.error,
+                awaits_others: recovery.awaits_others,
             }),
         })
     }

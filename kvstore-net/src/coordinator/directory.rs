@@ -62,6 +62,21 @@ pub(crate) async fn find_servers(options: &EtcdOptions, timeout: Duration) -> Re
     }
 }
 
+/// Returns the addresses of the servers of a group as [`find_servers`] does, without waiting for
+/// them. The address of a server that has not started yet is empty.
+///
+/// Must be called in a runtime.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the options are not valid.
+pub(crate) fn follow_servers(options: &EtcdOptions, num_servers: u32) -> Result<Vec<Route>> {
+    let etcd = Etcd::new(options)?;
+    let senders: Vec<_> = (0..num_servers).map(|_| watch::Sender::new(String::new())).collect();
+    let routes = senders.iter().map(watch::Sender::subscribe).collect();
+    tokio::spawn(follow(etcd, Names::new(&options.address.group), senders));
+    Ok(routes)
+}
+
 /// Returns the number of servers, if the group exists, and the addresses of the live ones.
 async fn read(
     etcd: &Etcd,

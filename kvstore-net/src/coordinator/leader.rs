@@ -122,6 +122,14 @@ impl LeaderState {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the members that are kept.
+    pub(crate) fn kept_members(&self) -> BTreeMap<String, MemberRecord> {
+        let members = self.members();
+        let has_left = |name: &String| members.left.contains(name);
+        let kept = members.saved.iter().filter(|(name, _)| !has_left(name));
+        kept.map(|(name, record)| (name.clone(), record.clone())).collect()
+    }
+
     /// Keeps a member, and removes those that have left.
     pub(crate) async fn save_member(
         &self,

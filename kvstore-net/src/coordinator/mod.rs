@@ -21,7 +21,7 @@ mod registration;
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;
 
-pub(crate) use self::directory::{Route, find_servers};
+pub(crate) use self::directory::{Route, find_servers, follow_servers};
 pub(crate) use self::leader::{KeptGroup, LeaderState};
 pub(crate) use self::names::MemberRecord;
 pub use self::options::Coordinator;

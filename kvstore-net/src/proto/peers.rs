@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: b4ef28bd
+// CRC-32 of the source: 0dd23571
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -106,6 +106,10 @@ pub struct LeaderStart {
     /// about rounds.
     #[prost(uint64, tag = "5")]
     pub rewound_by: u64,
+    /// As JoinReply.group: the group with a coordinator that the leader belongs to, or 0. A server of
+    /// another group may have got the address.
+    #[prost(uint64, tag = "6")]
+    pub coordinated: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowerStart {

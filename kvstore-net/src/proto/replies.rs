@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: b4ef28bd
+// CRC-32 of the source: 0dd23571
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reply {
     /// Absent if the call succeeded.
@@ -103,6 +103,9 @@ pub struct RecoveryStatus {
     /// Why the last attempt to make one has failed.
     #[prost(string, optional, tag = "4")]
     pub error: ::core::option::Option<::prost::alloc::string::String>,
+    /// Whether the server accepts no calls until all servers of its group go back to the same point.
+    #[prost(bool, tag = "5")]
+    pub awaits_others: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct JournalStatus {

@@ -10,10 +10,13 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::options::ServerOptions;
+use super::peers::lead::Led;
 use super::runs::Runs;
 use super::service::Service;
 use super::verbs::{Answer, check_layouts};
-use crate::coordinator::{Coordinator, KeptGroup, LeaderState, Place, Registration};
+use crate::coordinator::{
+    Coordinator, KeptGroup, LeaderState, Place, Registration, follow_servers,
+};
 use crate::proto;
 use crate::runtime;
 
@@ -45,7 +48,9 @@ impl Drop for KeptPlace {
 /// A server that has taken its place, and what earlier leaders have kept if it is the leader.
 pub(super) struct Coordinated {
     pub(super) place: KeptPlace,
-    pub(super) leader: Option<(LeaderState, KeptGroup)>,
+    pub(super) leader: Option<(Arc<LeaderState>, KeptGroup)>,
+    /// The other servers, if it is the leader.
+    pub(super) followers: Vec<Led>,
 }
 
 impl Coordinated {
@@ -74,7 +79,8 @@ impl Coordinated {
         };
         let Membership { coordinator, index, num_servers } = membership;
         let place = Place { index, num_servers, address: advertised, lease: options.lease };
-        let etcd = coordinator.options(options.security.is_insecure);
+        let security = options.security.clone();
+        let etcd = coordinator.options(security.is_insecure);
         let handle = runtime.clone();
         let taken = runtime::wait(runtime, async move {
             let registration = Registration::take(&etcd, &place, least_run).await?;
@@ -82,17 +88,21 @@ impl Coordinated {
             let keeping = Arc::clone(&registration);
             handle.spawn(async move { keeping.keep().await });
             let place = KeptPlace { registration, runtime: handle };
-            let registration = &place.registration;
-            let leader = match index {
-                0 => Some(LeaderState::load(registration).await.map_err(|status| {
-                    Error::Transport {
-                        operation: "coordinator: the state of the group".to_owned(),
-                        source: status.message().to_owned().into(),
-                    }
-                })?),
-                _ => None,
+            if index > 0 {
+                return Ok(Self { place, leader: None, followers: Vec::new() });
+            }
+            let state = LeaderState::load(&place.registration).await;
+            let failed = |status: Status| Error::Transport {
+                operation: "coordinator: the state of the group".to_owned(),
+                source: status.message().to_owned().into(),
             };
-            Ok(Self { place, leader })
+            let (state, kept) = state.map_err(failed)?;
+            let leader = Some((Arc::new(state), kept));
+            let group = &etcd.address.group;
+            let routes = follow_servers(&etcd, num_servers)?.into_iter().enumerate().skip(1);
+            let led = |(index, route)| Led::at(format!("{group}/{index}"), route, security.clone());
+            let followers = routes.map(led).collect();
+            Ok(Self { place, leader, followers })
         });
         taken?.map(Some)
     }
@@ -104,15 +114,8 @@ pub(super) async fn end_at_loss(
     runs: Arc<Runs>,
     end: watch::Sender<bool>,
 ) {
-    let Service { group, health, .. } = runs.service();
-    let barriers = async {
-        group.keep_barriers().await;
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = registration.ended() => {}
-        () = barriers => {}
-    }
+    registration.ended().await;
+    let Service { health, .. } = runs.service();
     if let Some(reason) = registration.loss() {
         tracing::error!(reason, "the server ends");
         health.end().await;

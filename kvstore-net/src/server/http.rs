@@ -184,7 +184,7 @@ async fn answer(request: &Request<Incoming>, answers: Answers) -> Response<Full<
             report(answers, kind, Reports::metrics).await
         }
         "/healthz" if answers.reports.is_serving() => text(StatusCode::OK, "serving\n"),
-        "/healthz" => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n"),
+        "/healthz" => text(StatusCode::SERVICE_UNAVAILABLE, "not serving\n"),
         "/" if answers.has_page => {
             response(StatusCode::OK, "text/html; charset=utf-8", PAGE.into())
         }

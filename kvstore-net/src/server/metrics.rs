@@ -111,6 +111,7 @@ struct RecoveryMetrics {
     size: Count,
     time: Gauge<f64, AtomicU64>,
     failed: Count,
+    waits: Count,
 }
 
 impl RecoveryMetrics {
@@ -125,6 +126,8 @@ impl RecoveryMetrics {
         registry.register_with_unit("recovery_point_timestamp", help, Unit::Seconds, time);
         let help = "1 if the last attempt to make a recovery point has failed";
         registry.register("recovery_failed", help, this.failed.clone());
+        let help = "1 while the server waits until all servers go back to the same recovery point";
+        registry.register("recovery_waits", help, this.waits.clone());
         this
     }
 
@@ -134,6 +137,7 @@ impl RecoveryMetrics {
         let since = state.made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         self.time.set(since.unwrap_or_default().as_secs_f64());
         self.failed.set(u64::from(state.error.is_some()));
+        self.waits.set(u64::from(state.awaits_others));
     }
 }
 
@@ -394,6 +398,7 @@ mod tests {
             num_bytes: 9,
             made: Some(UNIX_EPOCH + Duration::from_millis(1500)),
             error: None,
+            awaits_others: true,
         };
         let sample =
             Sample { workers: 3, limit_bytes: Some(7), journal, recovery, ..Sample::default() };
@@ -413,6 +418,7 @@ mod tests {
             "kvstore_recovery_point_bytes 9",
             "kvstore_recovery_point_timestamp_seconds 1.5",
             "kvstore_recovery_failed 0",
+            "kvstore_recovery_waits 1",
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "no `{line}` in\n{text}");

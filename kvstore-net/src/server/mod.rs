@@ -44,7 +44,6 @@ use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result, fallible};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::transport::Channel;
 
 use self::access::Access;
 use self::commands::Commands;
@@ -54,6 +53,7 @@ use self::coordinated::{Coordinated, KeptPlace, end_at_loss};
 use self::group::Group;
 use self::http::HttpEndpoint;
 use self::methods::Methods;
+use self::peers::lead::Led;
 use self::recovery::{PointFolder, PointStore};
 use self::report::Reports;
 use self::runs::{Parts, Runs};
@@ -144,7 +144,6 @@ impl Server {
             source: source.into(),
         };
         let runtime = runtime::parallel()?;
-        let followers = followers(&runtime, options)?;
         let listen_on = options.address.clone();
         let has_unix_socket = certificates.is_none();
         let bound = runtime::wait(&runtime, async move {
@@ -159,9 +158,9 @@ impl Server {
         // again.
         let run = run_number();
         let coordinated = Coordinated::take(&runtime, options, address, run)?;
-        let (place, leader) = match coordinated {
-            None => (None, None),
-            Some(Coordinated { place, leader }) => (Some(place), leader),
+        let (place, leader, followers) = match coordinated {
+            None => (None, None, followers(&runtime, options)?),
+            Some(Coordinated { place, leader, followers }) => (Some(place), leader, followers),
         };
         let registration = place.as_ref().map(|place| Arc::clone(&place.registration));
         let run = registration.as_ref().map_or(run, |registration| registration.run());
@@ -345,13 +344,13 @@ impl Drop for Server {
     }
 }
 
-/// Returns the channels to the other servers, with their addresses.
-fn followers(runtime: &Handle, options: &ServerOptions) -> Result<Vec<(String, Channel)>> {
+/// Returns the servers whose addresses the options have.
+fn followers(runtime: &Handle, options: &ServerOptions) -> Result<Vec<Led>> {
     // Connections belong to the runtime.
     let _entered = runtime.enter();
     let followers = options.followers.iter().map(|server| {
         let channel = channel(server, &options.security, CONNECT)?;
-        Ok((server.clone(), channel))
+        Ok(Led::new(server.clone(), channel))
     });
     fallible::try_collect(followers)
 }

@@ -171,6 +171,8 @@ impl ServerOptions {
     /// list of servers, and these are the addresses of the others, in the order of the list. With
     /// certificates, that of this server needs the role `server` or `admin`, and must be valid for
     /// clients.
+    ///
+    /// With a coordinator, the first server leads the others without this list.
     #[must_use]
     pub fn followers(mut self, servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.followers = servers.into_iter().map(Into::into).collect();
@@ -276,6 +278,10 @@ impl ServerOptions {
         }
         if self.has_status_page && self.metrics.is_none() {
             let text = "status_page: expected also `metrics`, the address of the page";
+            return Err(Error::invalid(text));
+        }
+        if self.membership.is_some() && !self.followers.is_empty() {
+            let text = "followers: expected none with `coordinator`, which has their addresses";
             return Err(Error::invalid(text));
         }
         for (index, server) in self.followers.iter().enumerate() {

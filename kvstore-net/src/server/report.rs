@@ -66,6 +66,7 @@ struct RecoveryStatus {
     /// The age of the last point of this run.
     seconds: Option<f64>,
     error: Option<String>,
+    awaits_others: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,7 +101,8 @@ fn journal(holder: &Holder) -> Option<JournalState> {
 impl Reports {
     /// Returns whether the server accepts calls.
     pub(super) fn is_serving(&self) -> bool {
-        !*self.end.borrow() && !self.runs.service().group.is_draining()
+        let run = self.runs.service();
+        !*self.end.borrow() && !run.group.is_draining() && run.check_together().is_ok()
     }
 
     fn sample(
@@ -203,6 +205,7 @@ impl Reports {
                     bytes: state.num_bytes,
                     seconds: state.age().map(|age| age.as_secs_f64()),
                     error: state.error,
+                    awaits_others: state.awaits_others,
                 }
             }),
             members: members.members.into_iter().map(member).collect(),

@@ -8,13 +8,12 @@ use std::time::Duration;
 use kvstore_core::Result;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 
 use super::checkpoints::Checkpoints;
 use super::contents::Contents;
 use super::group::Group;
 use super::holder::Holder;
-use super::peers::lead::lead;
+use super::peers::lead::{Led, lead};
 use super::recovery::{PointStore, Recovery};
 use super::service::Service;
 use super::serving::end_leases;
@@ -33,7 +32,7 @@ pub(crate) struct Parts {
     /// Where recovery points are kept, and how often they are made.
     pub(crate) points: Option<(PointStore, Duration)>,
     /// The other servers that this one leads.
-    pub(crate) followers: Vec<(String, Channel)>,
+    pub(crate) followers: Vec<Led>,
     /// Returns the number of the run after this one.
     pub(crate) next_run: fn(u64) -> u64,
     /// Called for each run before members join.
@@ -68,9 +67,7 @@ impl Parts {
         rewind: Option<proto::Rewind>,
         begin: impl FnOnce(&Arc<Group>, &Arc<Holder>, &CancellationToken) -> Service,
     ) -> Result<Service> {
-        let addresses: Vec<String> =
-            self.followers.iter().map(|(address, _)| address.clone()).collect();
-        group.lead(&addresses);
+        group.lead(self.followers.iter().map(|led| led.name.clone()));
         let checkpoints = Checkpoints::new(self.checkpoints.clone());
         let contents = Arc::clone(&self.contents);
         let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), run));
@@ -114,9 +111,13 @@ impl Runs {
         let service = self.service();
         let holder = Arc::downgrade(&service.holder);
         spawn(&service, end_leases(Arc::clone(&service.group), holder));
+        if service.group.leader().is_some() {
+            let group = Arc::clone(&service.group);
+            spawn(&service, async move { group.keep_barriers().await });
+        }
         let num_servers = u32::try_from(self.parts.followers.len() + 1).unwrap_or(u32::MAX);
-        for (number, (_, channel)) in (1..).zip(&self.parts.followers) {
-            tokio::spawn(lead(service.clone(), (number, num_servers), channel.clone()));
+        for (number, led) in (1..).zip(&self.parts.followers) {
+            tokio::spawn(lead(service.clone(), (number, num_servers), led.clone()));
         }
         if let Some(recovery) = &service.recovery {
             spawn(&service, Arc::clone(recovery).run());
@@ -158,12 +159,17 @@ impl Runs {
         }
         drop(between_calls);
         self.start_tasks();
+        earlier.health.start(true).await;
         drop(earlier.holder.forget_all_snapshots());
     }
 
     fn another(&self, earlier: &Service, rewind: proto::Rewind) -> Result<Service> {
         let run = (self.parts.next_run)(earlier.run);
-        let group = Arc::new(Group::new(self.parts.lease, run));
+        let group = Group::new(self.parts.lease, run);
+        let group = Arc::new(match earlier.group.kept() {
+            Some((leader, kept)) => group.with_leader(leader, kept),
+            None => group,
+        });
         self.parts.run((group, run), Some(rewind), |group, holder, end| Service {
             group: Arc::clone(group),
             holder: Arc::clone(holder),

@@ -165,7 +165,7 @@ impl proto::store_server::Store for Service {
             lease_ms: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
             store: self.holder.contents().store().name().to_owned(),
             barrier_round,
-            group: self.registration.as_ref().map_or(0, |registration| registration.group()),
+            group: self.coordinated_group(),
             compression: Some(compression_of(*self.holder.contents().compression())),
             rewound: self.recovery.as_ref().and_then(|recovery| recovery.rewound()),
             num_followers: u32::try_from(self.group.num_followers()).unwrap_or(u32::MAX),
@@ -235,6 +235,11 @@ impl Service {
             return Err(status);
         }
         Ok(joined)
+    }
+
+    /// Returns what identifies a group with a coordinator, or 0.
+    pub(super) fn coordinated_group(&self) -> u64 {
+        self.registration.as_ref().map_or(0, |registration| registration.group())
     }
 
     /// Checks that this server has a state, and does not wait until all servers of its group go

@@ -115,7 +115,9 @@ pub(crate) async fn serve<I, S>(
 {
     let runs = Arc::clone(methods.runs());
     runs.start_tasks();
-    runs.service().health.start().await;
+    let service = runs.service();
+    service.health.start(service.check_together().is_ok()).await;
+    drop(service);
     let mut connections = JoinSet::new();
     let later = ending.clone();
     let accepting = async {

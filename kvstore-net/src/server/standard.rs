@@ -48,8 +48,12 @@ impl Health {
         Self { reporter: HealthReporter::new(), is_ending: Arc::new(watch::Sender::new(false)) }
     }
 
-    pub(super) async fn start(&self) {
-        self.report(ServingStatus::Serving).await;
+    /// Reports whether the server accepts calls, unless it ends.
+    pub(super) async fn start(&self, accepts_calls: bool) {
+        if !*self.is_ending.borrow() {
+            let serving = ServingStatus::Serving;
+            self.report(if accepts_calls { serving } else { ServingStatus::NotServing }).await;
+        }
     }
 
     /// Reports that the server accepts no calls. Then ends the streams of the standard services,

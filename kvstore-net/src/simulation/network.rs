@@ -19,6 +19,7 @@ use crate::certificates::Security;
 use crate::client::membership::Target;
 use crate::endpoint::endpoint;
 use crate::server::access::Peer;
+use crate::server::peers::lead::Led;
 use crate::server::serving::Accepted;
 
 const PORT: u16 = 9191;
@@ -51,8 +52,8 @@ pub(super) fn channel(target: &Target, keep_alive: Duration) -> Channel {
         .connect_with_connector_lazy(connector)
 }
 
-/// Returns a server that another one leads, and a channel to it.
-pub(super) fn follower(server: usize, keep_alive: Duration) -> (String, Channel) {
+/// Returns a server that another one leads.
+pub(super) fn follower(server: usize, keep_alive: Duration) -> Led {
     let target = Target {
         server: address(server),
         place: (0, 1),
@@ -65,7 +66,7 @@ pub(super) fn follower(server: usize, keep_alive: Duration) -> (String, Channel)
         security: Security { is_insecure: true, ..Security::default() },
     };
     let channel = channel(&target, keep_alive);
-    (target.server, channel)
+    Led::new(target.server, channel)
 }
 
 /// Returns the connections to this host.

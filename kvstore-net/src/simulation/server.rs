@@ -8,7 +8,6 @@ use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 use turmoil::net::TcpStream;
 
 use super::history::NUM_ELEMENTS;
@@ -18,6 +17,7 @@ use crate::server::access::Access;
 use crate::server::contents::Contents;
 use crate::server::group::Group;
 use crate::server::methods::Methods;
+use crate::server::peers::lead::Led;
 use crate::server::recovery::PointStore;
 use crate::server::runs::{Parts, Runs};
 use crate::server::service::Service;
@@ -75,11 +75,11 @@ pub(super) async fn run(simulation: Arc<Simulation>) -> turmoil::Result {
 }
 
 /// Serves a store until the host crashes. The incarnations and layouts of the server are above
-/// `number`. It leads the rounds of the servers at the other ends of the channels.
+/// `number`. It leads `followers`.
 pub(super) async fn serve_store(
     store: Arc<LocalStore>,
     group: Group,
-    (number, followers): (u64, Vec<(String, Channel)>),
+    (number, followers): (u64, Vec<Led>),
     incoming: ReceiverStream<io::Result<Accepted<TcpStream>>>,
     started: impl FnOnce(&Arc<Group>),
 ) {
@@ -95,7 +95,7 @@ pub(super) type Points = (PointStore, Duration);
 pub(super) fn runs(
     store: Arc<LocalStore>,
     (group, number): (Group, u64),
-    (points, followers): (Option<Points>, Vec<(String, Channel)>),
+    (points, followers): (Option<Points>, Vec<Led>),
     on_begin: Box<dyn Fn(&Service) + Send + Sync>,
 ) -> Arc<Runs> {
     let parts = Parts {

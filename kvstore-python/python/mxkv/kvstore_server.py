@@ -96,11 +96,12 @@ class KVStoreServer:
     - ``followers``: for the first of several servers, the addresses of the others in the order of
       the workers' list, as a list or separated by commas. Stores of type ``dist_quorum`` need them,
       because all servers commit the same rounds. With certificates, the role of this server must be
-      ``server`` or ``admin``.
+      ``server`` or ``admin``. Servers with a ``server_index`` above 0 ignore the list.
     - ``coordinator``: ``'etcd://HOST:PORT,../GROUP'``, where the state of the group is, by default
       in this process. The server is number ``server_index`` (from 0, the default) of
       ``num_servers`` (1 by default). It waits until the lease of an earlier server with this index
-      ends. ``coordinator_certificates`` is a folder with the certificates for etcd.
+      ends. The first server finds the others there, without ``followers``.
+      ``coordinator_certificates`` is a folder with the certificates for etcd.
       ``advertise='HOST:PORT'`` is where members connect, by default the address.
 
     ``updater`` runs for the pushes of all workers, as in :meth:`KVStore.set_updater

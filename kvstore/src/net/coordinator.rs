@@ -65,21 +65,32 @@ pub(super) fn servers_in(options: &[(&str, &str)]) -> Result<Option<NetStoreOpti
 /// - [`Error::InvalidArgument`] if a value is not valid, or needs a coordinator.
 pub(super) fn coordinate(server: ServerOptions, options: &[(&str, &str)]) -> Result<ServerOptions> {
     let Some(address) = find(options, "coordinator") else {
-        for name in ["coordinator_certificates", "server_index", "num_servers"] {
-            if let Some(found) = find(options, name) {
+        let is_in_list = find(options, "followers").is_some();
+        for (name, may_be, needs) in [
+            ("coordinator_certificates", false, "`coordinator`"),
+            ("server_index", is_in_list, "`coordinator` or `followers`"),
+            ("num_servers", false, "`coordinator`"),
+        ] {
+            if let Some(found) = find(options, name).filter(|_| !may_be) {
                 return Err(Error::invalid(format!(
-                    "option `{name}`: expected also `coordinator`, found only `{found}`"
+                    "option `{name}`: expected also {needs}, found only `{found}`"
                 )));
             }
         }
         return Ok(server);
     };
-    let count = |name: &str, default: u32| {
-        let expected = "a whole number of at least 0";
-        find(options, name).map_or(Ok(default), |found| parse(name, found, expected))
-    };
-    let (index, num_servers) = (count("server_index", 0)?, count("num_servers", 1)?);
+    let (index, num_servers) = (index_in(options)?, count_in(options, "num_servers", 1)?);
     Ok(server.coordinator(coordinator(address, options, false)?, index, num_servers))
+}
+
+/// Returns the index of a server in its group.
+pub(super) fn index_in(options: &[(&str, &str)]) -> Result<u32> {
+    count_in(options, "server_index", 0)
+}
+
+fn count_in(options: &[(&str, &str)], name: &str, default: u32) -> Result<u32> {
+    let expected = "a whole number of at least 0";
+    find(options, name).map_or(Ok(default), |found| parse(name, found, expected))
 }
 
 #[cfg(test)]

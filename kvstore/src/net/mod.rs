@@ -114,7 +114,7 @@ pub fn connect(options: &NetStoreOptions) -> Result<Store> {
 /// | `keys` | 4 million | the most keys |
 /// | `metrics` | none | the address for `/metrics` and `/healthz` over HTTP |
 /// | `status_page` | `false` | adds a page with members, keys and throughput |
-/// | `followers` | none | for the first of several servers: the others, for rounds over all |
+/// | `followers` | none | the other servers, which the one with the index 0 leads |
 /// | `coordinator` | none | `etcd://HOST:PORT,../GROUP`, where the state of the group is |
 /// | `coordinator_certificates` | none | a folder with the certificates for the coordinator |
 /// | `server_index`, `num_servers` | 0, 1 | the place of this server in the group |

@@ -12,7 +12,7 @@ use kvstore_net::{Certificates, JournalMode, LatePush, NetStoreOptions, ServerOp
 use strsim::levenshtein;
 use toml::Table;
 
-use super::coordinator::coordinate;
+use super::coordinator::{coordinate, index_in};
 use crate::environment::{self, variable};
 
 /// The options of a store on servers.
@@ -257,13 +257,7 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
             }
             "peer_bytes" => server.peer_bytes(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
             "metrics" => server.metrics(*value),
-            "followers" => {
-                let followers: Vec<&str> = addresses(value).collect();
-                if followers.is_empty() {
-                    return Err(wrong(name, value, "HOST:PORT, separated by commas"));
-                }
-                server.followers(followers)
-            }
+            "followers" => lead(server, value, options)?,
             "keys" => server.keys(parse::<NonZeroUsize>(name, value, WHOLE)?.get()),
             _ => return Err(unknown(name, &SERVER_OPTIONS)),
         };
@@ -274,6 +268,25 @@ pub(super) fn of_server(options: &[(&str, &str)]) -> Result<ServerOptions> {
         Protection::Certificates(certificates) => server.certificates(certificates),
         Protection::Insecure => server.insecure(),
     })
+}
+
+/// Sets the servers that a server leads if it is the first one. All servers may have the same list.
+///
+/// # Errors
+/// - [`Error::InvalidArgument`] if the list is empty, or shorter than the index of the server.
+fn lead(server: ServerOptions, list: &str, options: &[(&str, &str)]) -> Result<ServerOptions> {
+    let followers: Vec<&str> = addresses(list).collect();
+    if followers.is_empty() {
+        return Err(wrong("followers", list, "HOST:PORT, separated by commas"));
+    }
+    let (index, num_followers) = (index_in(options)?, followers.len());
+    if index as usize > num_followers {
+        let expected = format!("at most {num_followers}, the number of `followers`");
+        return Err(wrong("server_index", &index.to_string(), &expected));
+    }
+    // With a coordinator, the list is an error, whatever the index.
+    let has_list = index == 0 || find(options, "coordinator").is_some();
+    Ok(if has_list { server.followers(followers) } else { server })
 }
 
 /// Returns the options in a configuration file.
@@ -350,6 +363,7 @@ fn unknown(name: &str, known: &[&str]) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::serve;
 
     #[test]
     fn errors_name_the_option_and_its_value() {
@@ -442,6 +456,23 @@ mod tests {
         let all = [("journal_required", "true"), ("journal_mode", "order"), ("journal", "j")];
         let all = debug(&all);
         assert!(all.contains("Order") && all.contains("is_journal_required: true"), "{all}");
+    }
+
+    #[test]
+    fn only_the_first_server_leads_the_others() {
+        let list = ("followers", "127.0.0.1:1,127.0.0.1:2");
+        let debug = |index| format!("{:?}", of_server(&[list, ("server_index", index)]).unwrap());
+        assert!(debug("0").contains("127.0.0.1:1"));
+        assert_eq!(debug("2"), format!("{:?}", of_server(&[]).unwrap()));
+        let text = of_server(&[list, ("server_index", "3")]).unwrap_err().to_string();
+        let expected = "option `server_index`: expected at most 2, the number of `followers`";
+        assert_eq!(text, format!("{expected}, found `3`"));
+        for index in ["0", "1"] {
+            let etcd = ("coordinator", "etcd://127.0.0.1:1");
+            let all = [etcd, ("num_servers", "2"), ("server_index", index), list];
+            let text = serve(&all).unwrap_err().to_string();
+            assert!(text.contains("followers: expected none with `coordinator`"), "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What the first server of a group keeps for its successor, if the group has a coordinator.
 
+use std::sync::Arc;
+
 use tonic::Status;
 
 use super::{Group, Member};
@@ -9,7 +11,7 @@ use crate::server::coordinated::PAUSE;
 impl Group {
     /// Returns the group of the first server, with what earlier ones have kept. Members keep their
     /// ranks, and live for a lease, in which they join again.
-    pub(crate) fn with_leader(self, leader: LeaderState, saved: KeptGroup) -> Self {
+    pub(crate) fn with_leader(self, leader: Arc<LeaderState>, saved: KeptGroup) -> Self {
         let now = self.now();
         {
             let mut state = self.state();
@@ -27,7 +29,14 @@ impl Group {
 
     /// Returns what keeps the state of the first server, if the group has a coordinator.
     pub(crate) fn leader(&self) -> Option<&LeaderState> {
-        self.leader.as_ref()
+        self.leader.as_deref()
+    }
+
+    /// Returns the same, and what it has kept, for another run of this server.
+    pub(crate) fn kept(&self) -> Option<(Arc<LeaderState>, KeptGroup)> {
+        let leader = self.leader.as_ref()?;
+        let num_barriers = self.state().barrier.round;
+        Some((Arc::clone(leader), KeptGroup { num_barriers, members: leader.kept_members() }))
     }
 
     /// Keeps a member that has joined.

@@ -20,9 +20,8 @@ use crate::wire::{error_of, failure_of};
 
 impl Group {
     /// Makes this server the leader of these followers, in the order of the list of servers.
-    pub(crate) fn lead(&self, addresses: &[String]) {
-        let followers = addresses.iter().cloned().map(Follower::new).collect();
-        self.state().peers.followers = followers;
+    pub(crate) fn lead(&self, names: impl Iterator<Item = String>) {
+        self.state().peers.followers = names.map(Follower::new).collect();
     }
 
     /// Returns the number of servers that this one leads.

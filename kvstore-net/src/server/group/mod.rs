@@ -20,7 +20,7 @@ pub(crate) mod seen;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kvstore_core::{Error, Key, Result};
@@ -64,7 +64,7 @@ pub(crate) struct Group {
     /// Wakes the streams of members after a change of the live members.
     members_changed: Notify,
     /// Keeps the state of the first server for its successor, if the group has a coordinator.
-    leader: Option<LeaderState>,
+    leader: Option<Arc<LeaderState>>,
     /// Whether another run of the server begins, so that calls of this one do not count.
     is_over: AtomicBool,
     /// Locked while this server leads a cut.

@@ -1,6 +1,7 @@
 //! The streams of the first server to the others.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -9,6 +10,9 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::MOST_WAITING;
+use crate::certificates::Security;
+use crate::coordinator::Route;
+use crate::endpoint::{CONNECT, channel};
 use crate::proto::peers_client::PeersClient;
 use crate::proto::{LeaderMessage, LeaderStart, follower_message, leader_message};
 use crate::server::service::{MOST_PEER_MESSAGE, Service};
@@ -17,21 +21,53 @@ use crate::server::service::{MOST_PEER_MESSAGE, Service};
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1);
 
+/// A server that this one leads.
+#[derive(Clone)]
+pub(crate) struct Led {
+    /// What errors call it.
+    pub(crate) name: String,
+    connect: Arc<dyn Fn() -> Result<Channel, Status> + Send + Sync>,
+}
+
+impl Led {
+    pub(crate) fn new(name: String, channel: Channel) -> Self {
+        Self { name, connect: Arc::new(move || Ok(channel.clone())) }
+    }
+
+    /// Returns a server whose address changes. It is empty while the server has not started.
+    pub(crate) fn at(name: String, route: Route, security: Security) -> Self {
+        let connect = move || {
+            let address = route.borrow().clone();
+            if address.is_empty() {
+                return Err(Status::unavailable("it has not started yet"));
+            }
+            channel(&address, &security, CONNECT)
+                .map_err(|error| Status::failed_precondition(error.chain()))
+        };
+        Self { name, connect: Arc::new(connect) }
+    }
+}
+
 /// Leads a follower until this server ends. Connects again after a lost connection.
 ///
 /// The followers are numbered from 1, as in the list of servers.
-pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), channel: Channel) {
+pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), led: Led) {
     let leading = async {
         let mut wait = FIRST;
         loop {
             let mut has_connected = false;
             let place = (number, num_servers);
-            let error = stream(&service, place, channel.clone(), &mut has_connected).await;
+            let error = stream(&service, place, &led, &mut has_connected).await;
             if has_connected {
                 wait = FIRST;
             }
             if wait == FIRST {
-                tracing::warn!(follower = number, %error, "a server cannot be led in rounds");
+                let reason = error.message();
+                tracing::warn!(
+                    follower = led.name,
+                    reason,
+                    "the first server does not lead another"
+                );
             }
             tokio::time::sleep(wait).await;
             wait = (2 * wait).min(LONGEST);
@@ -47,10 +83,10 @@ pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), ch
 async fn stream(
     service: &Service,
     place: (u32, u32),
-    channel: Channel,
+    led: &Led,
     has_connected: &mut bool,
 ) -> Status {
-    match exchange(service, place, channel, has_connected).await {
+    match exchange(service, place, led, has_connected).await {
         Ok(never) => match never {},
         Err(status) => status,
     }
@@ -59,16 +95,18 @@ async fn stream(
 async fn exchange(
     service: &Service,
     (number, num_servers): (u32, u32),
-    channel: Channel,
+    led: &Led,
     has_connected: &mut bool,
 ) -> Result<Infallible, Status> {
+    let channel = (led.connect)()?;
     let group = &service.group;
     let index = usize::try_from(number).unwrap_or(usize::MAX);
     let (sender, outgoing) = mpsc::channel(MOST_WAITING);
     let (follower_run, received) = group.known_follower(index);
     let rewound_by = service.recovery.as_ref().map_or(0, |recovery| recovery.rewound_by());
     let (run, server) = (service.run, number);
-    let start = LeaderStart { run, server, num_servers, follower_run, rewound_by };
+    let coordinated = service.coordinated_group();
+    let start = LeaderStart { run, server, num_servers, follower_run, rewound_by, coordinated };
     let content = Some(leader_message::Content::Start(start));
     // The channel is empty, so there is room.
     let _ = sender.try_send(LeaderMessage { number: 0, received, content });
@@ -80,7 +118,7 @@ async fn exchange(
         return Err(Status::invalid_argument("the first message is not a FollowerStart"));
     };
     let connection = group.connect_follower(index, &start, first.received);
-    tracing::info!(follower = number, run = start.run, "a server is led in rounds");
+    tracing::info!(follower = led.name, run = start.run, "the first server leads another");
     *has_connected = true;
     let (mut sent, mut acknowledged) = (first.received, group.known_follower(index).1);
     let exchanged = async {

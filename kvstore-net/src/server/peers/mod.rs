@@ -145,7 +145,13 @@ impl Service {
                 "followers: this server leads others, too, but only the first one may",
             ));
         }
-        let place = *self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if start.coordinated != self.coordinated_group() {
+            return Err(Status::failed_precondition(
+                "followers: this server belongs to a group with another coordinator, or none",
+            ));
+        }
+        let place = self.registration.as_ref().map(|registration| registration.place());
+        let place = place.or_else(|| *self.place.lock().unwrap_or_else(PoisonError::into_inner));
         let found = (start.server, start.num_servers);
         if start.server == 0 || place.is_some_and(|known| known != found) {
             return Err(Status::invalid_argument(format!(

@@ -171,6 +171,8 @@ pub(crate) struct RecoveryState {
     pub(crate) made: Option<SystemTime>,
     /// Why the last attempt has failed, if it has.
     pub(crate) error: Option<String>,
+    /// Whether the server waits until all servers go back to the same point.
+    pub(crate) awaits_others: bool,
 }
 
 impl RecoveryState {
@@ -294,7 +296,7 @@ impl Recovery {
     }
 
     pub(super) fn state(&self) -> RecoveryState {
-        self.last().state.clone()
+        RecoveryState { awaits_others: self.awaits_others, ..self.last().state.clone() }
     }
 
     /// Makes the next point soon, because more than values has changed.
@@ -439,6 +441,7 @@ impl Recovery {
             num_bytes,
             made: Some(SystemTime::now()),
             error: None,
+            awaits_others: false,
         };
         Ok(())
     }

@@ -56,7 +56,9 @@ impl Recovery {
                 drop(self);
                 return runs.begin_again(rewind).await;
             }
-            tracing::error!("a server was restarted, and there is no point that all servers have");
+            let text = "a server was restarted, and there is no point that all servers have";
+            tracing::error!("{text}");
+            self.last().state.error = Some(text.to_owned());
             if !self.awaits_others {
                 self.group.set_goes_back(false);
                 self.group.give_up_rewind(self.rewound_by);

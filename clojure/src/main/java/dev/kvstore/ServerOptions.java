@@ -224,10 +224,13 @@ public final class ServerOptions {
     }
 
     /**
-     * Makes this server lead rounds over several servers, see {@link NetStoreOptions#quorum}.
+     * Makes this server lead others: they commit the same rounds, see {@link
+     * NetStoreOptions#quorum}, and their snapshots and checkpoints are of one moment.
      *
-     * <p>It must be the first in the workers' list of servers. With certificates, the role of its
-     * certificate must be {@code server} or {@code admin}.
+     * <p>It must be the first in the workers' list of servers. All servers may have this option and
+     * their {@link #serverIndex}: only the first one uses the list. With certificates, the role of
+     * its certificate must be {@code server} or {@code admin}. With a {@link #coordinator}, the
+     * first server finds the others without this list.
      *
      * @param servers the addresses {@code HOST:PORT} of the other servers, in the order of the list
      * @return new options
@@ -251,8 +254,8 @@ public final class ServerOptions {
     }
 
     /**
-     * Sets the index of this server in the group of the {@link #coordinator}. The server waits
-     * until the lease of an earlier server with this index ends.
+     * Sets the index of this server in its group. It needs a {@link #coordinator}, with which it
+     * waits until the lease of an earlier server with this index ends, or {@link #followers}.
      *
      * @param index the index, from 0, which is the default
      * @return new options

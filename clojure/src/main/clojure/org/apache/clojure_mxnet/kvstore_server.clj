@@ -157,13 +157,14 @@
     :metrics           \"HOST:PORT\" for /metrics and /healthz over HTTP; none by default
     :status-page       whether :metrics also has a page with members and keys; false by default
     :followers         for the first of several servers: the addresses of the others, in the order
-                       of the workers' list, for rounds over all of them
+                       of the workers' list, for rounds over all of them; not with a coordinator
     :coordinator       \"etcd://HOST:PORT,../GROUP\", where the state of the group is; by default,
                        the first server keeps it
     :coordinator-certificates
                        a folder with the certificates for the coordinator
-    :server-index      the index of this server in the group, from 0; 0 by default; it waits until
-                       the lease of an earlier server with this index ends
+    :server-index      the index of this server in the group, from 0; 0 by default. With a
+                       coordinator, it waits until the lease of an earlier server with this index
+                       ends. With :followers, only server 0 uses them
     :num-servers       how many servers the group has, 1 by default
     :advertise         \"HOST:PORT\" where members connect, which they get from the coordinator;
                        where the server listens by default
