@@ -100,17 +100,13 @@ fn command() -> Command {
         .about("Shows the members and the size of a server")
         .arg(text("server", "The address of the server").default_value(DEFAULT_ADDRESS))
         .arg(text("timeout", "How many seconds to wait").default_value("5"))
-        .args(protection("Connects to other machines without certificates"));
-    let replay = Command::new("replay")
-        .about("Makes the calls of a journal again and compares the values")
-        .after_help(
-            "Exits with 1 if a value differs or the journal is damaged. A journal without values \
-             (--journal-mode order) is not replayed: its members and keys are shown.",
+        .arg(
+            Arg::new("ready")
+                .long("ready")
+                .action(ArgAction::SetTrue)
+                .help("Fails if the server waits for other servers and accepts no calls"),
         )
-        .arg(Arg::new("file").required(true).value_name("FILE").help("The journal of a server"))
-        .arg(text("from", "The checkpoint to begin with, a file or a folder [default: the start]"))
-        .arg(text("to", "The checkpoint to end with and to compare [default: the end]"))
-        .arg(text("write", "Where to write a checkpoint of the values at the end"));
+        .args(protection("Connects to other machines without certificates"));
     let certs = Command::new("certs")
         .about("Makes certificates for servers and members, signed by a private authority")
         .after_help(
@@ -128,7 +124,27 @@ fn command() -> Command {
         .about("Servers of tensor key-value stores")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([serve, status, replay, certs])
+        .subcommands([serve, status, replay_command(), certs])
+}
+
+/// Describes the arguments of `kvstore replay`.
+fn replay_command() -> Command {
+    Command::new("replay")
+        .about("Makes the calls of a journal again and compares the values")
+        .after_help(
+            "Exits with 1 if a value differs or the journal is damaged. A journal without values \
+             (--journal-mode order) is not replayed: its members and keys are shown.",
+        )
+        .arg(Arg::new("file").required(true).value_name("FILE").help("The journal of a server"))
+        .arg(text("from", "The checkpoint to begin with, a file or a folder [default: the start]"))
+        .arg(text("to", "The checkpoint to end with and to compare [default: the end]"))
+        .arg(text("write", "Where to write a checkpoint of the values at the end"))
+        .arg(
+            Arg::new("steps")
+                .long("steps")
+                .action(ArgAction::SetTrue)
+                .help("Lists each push and round with its keys, versions and members"),
+        )
 }
 
 fn text(name: &'static str, help: &'static str) -> Arg {

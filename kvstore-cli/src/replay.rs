@@ -1,10 +1,12 @@
 //! `kvstore replay`.
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use kvstore::{Difference, Error, ReplayOptions, ReplayReport, backends, replay};
+use kvstore::{
+    Difference, Error, ReplayOptions, ReplayReport, ReplayedStep, backends, replay_steps,
+};
 
 use crate::get;
 
@@ -15,14 +17,20 @@ const MOST_ROWS: usize = 100;
 ///
 /// # Errors
 /// - [`Error::Corrupt`] if a value differs, or the journal is damaged.
-/// - The other errors of [`replay`].
+/// - The other errors of [`replay_steps`].
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
     let path = |name: &str| arguments.get_one::<String>(name).map(PathBuf::from);
     let options = ReplayOptions { from: path("from"), to: path("to"), write: path("write") };
     let file = get(arguments, "file");
-    let report = replay(backends(), file, &options)?;
+    let lists_steps = arguments.get_flag("steps");
+    let mut out = BufWriter::new(std::io::stdout().lock());
     // The reader of the output may have gone.
-    let _ = print(&report, &mut std::io::stdout().lock());
+    let report = replay_steps(backends(), file, &options, &mut |step| {
+        if lists_steps {
+            let _ = print_step(step, &mut out);
+        }
+    })?;
+    let _ = print(&report, &mut out).and_then(|()| out.flush());
     match report.difference {
         None => Ok(()),
         Some(Difference { record, offset, text }) => Err(Error::Corrupt {
@@ -30,6 +38,22 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
             reason: format!("record {record} at byte {offset}: {text}"),
         }),
     }
+}
+
+/// Prints a step, such as `step 12  w version 3, x version 3  a (weight 2), b (weight 1)`.
+fn print_step(step: &ReplayedStep, out: &mut impl Write) -> std::io::Result<()> {
+    write!(out, "step {}", step.record)?;
+    for (index, (key, version)) in step.keys.iter().enumerate() {
+        let separator = if index == 0 { "  " } else { ", " };
+        write!(out, "{separator}{key} version {version}")?;
+    }
+    for (index, member) in step.members.iter().enumerate() {
+        write!(out, "{}{}", if index == 0 { "  " } else { ", " }, member.name)?;
+        if let Some(weight) = member.weight {
+            write!(out, " (weight {weight})")?;
+        }
+    }
+    writeln!(out)
 }
 
 fn print(report: &ReplayReport, out: &mut impl Write) -> std::io::Result<()> {

@@ -158,9 +158,53 @@ fn a_journal_without_values_is_shown() {
     assert_eq!(line(&shown, "order "), "1 runs have no values: only their order was checked");
     assert!(shown.contains("         1 steps  worker\n"), "{shown}");
     assert!(shown.contains("         1 steps  version          1  w\n"), "{shown}");
+    let steps = text(&replay(&[path.to_str().unwrap(), "--steps"]).stdout);
+    let step = line(&steps, "step ").split_once("  ").unwrap().1;
+    assert_eq!((step, steps.matches("step ").count()), ("w version 1  worker", 1));
     let output = replay(&[path.to_str().unwrap(), "--write", "nowhere"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("journal_mode full"), "{}", text(&output.stderr));
+}
+
+/// A part of a round's journal, from one checkpoint to another.
+#[test]
+fn a_replay_begins_and_ends_with_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (journal, checkpoints) = (path("journal"), path("checkpoints"));
+    let (server, address) = Process::serve(&[
+        "--address",
+        "127.0.0.1:0",
+        "--journal",
+        &journal,
+        "--checkpoints",
+        &checkpoints,
+    ]);
+    let options = NetStoreOptions::new(&address).timeout(LONG).name("worker").quorum(1).weight(2.0);
+    let store = connect(&options).unwrap();
+    store.init("w", &filled(0.0)).unwrap();
+    for (name, num_pushes) in [("first", 2), ("second", 3), ("last", 1)] {
+        for _ in 0..num_pushes {
+            store.push("w", &filled(0.1)).unwrap();
+        }
+        store.checkpoint_on_servers(name).unwrap();
+    }
+    let checkpoint = |name: &str| format!("{checkpoints}/{name}");
+    let (first, second) = (checkpoint("first"), checkpoint("second"));
+    let output = replay(&[&journal, "--from", &first, "--to", &second, "--steps"]);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}{}", text(&output.stderr));
+    assert_eq!(line(&shown, "steps "), "3", "{shown}");
+    for version in 3..=5 {
+        let step = format!("  w version {version}  worker (weight 2)\n");
+        assert!(shown.contains(&step), "{shown}");
+    }
+    // The contents of another server are not in this journal.
+    let output = replay(&[&journal, "--from", &second, "--to", &first]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("at no record"), "{}", text(&output.stderr));
+    drop(store);
+    drop(server);
 }
 
 #[test]

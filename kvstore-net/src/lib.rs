@@ -120,6 +120,9 @@ pub use client::{
 pub use coordinator::Coordinator;
 pub use journal::{IncompleteRecord, JournalMode};
 pub use kvstore_core::GroupMember;
-pub use replay::{Difference, ReplayOptions, ReplayReport, ReplayedKey, replay};
+pub use replay::{
+    Difference, ReplayOptions, ReplayReport, ReplayedKey, ReplayedStep, StepMember, replay,
+    replay_steps,
+};
 pub use server::{CommandHandler, Server, ServerOptions};
 pub use trace::TraceContext;

@@ -67,7 +67,8 @@ pub use kvstore_dist::{Group, LocalCollective, transport};
 pub use kvstore_net::{
     Certificates, CommandHandler, Coordinator, Difference, IncompleteRecord, JournalMode,
     JournalStatus, LatePush, NetStore, NetStoreOptions, RecoveryStatus, ReplayOptions,
-    ReplayReport, ReplayedKey, Server, ServerOptions, ServerStatus, TraceContext, replay,
+    ReplayReport, ReplayedKey, ReplayedStep, Server, ServerOptions, ServerStatus, StepMember,
+    TraceContext, replay, replay_steps,
 };
 
 #[doc(hidden)]

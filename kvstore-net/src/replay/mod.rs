@@ -18,7 +18,7 @@ use self::index::{FoundMark, Index};
 use self::player::Player;
 use crate::journal::{ContentDigests, Reader};
 
-pub use self::report::{Difference, ReplayReport, ReplayedKey};
+pub use self::report::{Difference, ReplayReport, ReplayedKey, ReplayedStep, StepMember};
 
 /// The part of a journal that is replayed, and the files for it.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +78,20 @@ pub fn replay(
     journal: impl AsRef<Path>,
     options: &ReplayOptions,
 ) -> Result<ReplayReport> {
+    replay_steps(backends, journal, options, &mut |_| {})
+}
+
+/// Makes the calls of a journal again as [`replay`] does, and calls a function after each push and
+/// each round.
+///
+/// # Errors
+/// - The errors of [`replay`].
+pub fn replay_steps(
+    backends: &Backends,
+    journal: impl AsRef<Path>,
+    options: &ReplayOptions,
+    on_step: &mut dyn FnMut(&ReplayedStep),
+) -> Result<ReplayReport> {
     let journal = journal.as_ref();
     let from = Candidates::read(backends, options.from.as_ref())?;
     let to = Candidates::read(backends, options.to.as_ref())?;
@@ -91,7 +105,7 @@ pub fn replay(
         mark.wanted >= num_from && mark.number >= least
     })?;
     let mut reader = Reader::open(journal)?;
-    let mut player = Player::new(backends, &index);
+    let mut player = Player::new(backends, &index, on_step);
     let start = Instant::now();
     if let Some(mark) = begin {
         reader.continue_at(mark.begin)?;
@@ -145,7 +159,8 @@ pub(crate) fn replay_bytes(backends: &Backends, bytes: &[u8]) -> Result<ReplayRe
     let reader =
         || Reader::new(std::io::Cursor::new(bytes), bytes.len() as u64, "journal".to_owned());
     let index = Index::read(&mut reader()?.skipping_data(), &[])?;
-    let mut player = Player::new(backends, &index);
+    let mut ignore = |_: &ReplayedStep| {};
+    let mut player = Player::new(backends, &index, &mut ignore);
     player.play(&mut reader()?, None)?;
     player.finish(false)?;
     Ok(ReplayReport { incomplete: index.incomplete, ..player.report })

@@ -11,9 +11,11 @@ use kvstore_core::{
 
 use super::attempt::Refold;
 use super::index::{FoundMark, Index};
-use super::report::{Difference, ReplayReport, ReplayedKey};
+use super::report::{Difference, ReplayReport, ReplayedKey, ReplayedStep, StepMember};
 use crate::journal::format::Kind;
-use crate::journal::heads::{Call, Data, Digests, Failed, KeyStep, Mark, Part, Reason, Start};
+use crate::journal::heads::{
+    Call, Data, Digests, Failed, KeyStep, Mark, Part, Participant, Reason, Start,
+};
 use crate::journal::{ContentDigests, RawRecord, Reader, value_digest};
 use crate::proto;
 use crate::proto::request::Verb;
@@ -49,6 +51,7 @@ pub(super) struct Player<'a> {
     end: Option<u64>,
     /// The versions of keys, while the journal has no values.
     versions: HashMap<String, u64>,
+    on_step: &'a mut dyn FnMut(&ReplayedStep),
     pub(super) report: ReplayReport,
 }
 
@@ -67,7 +70,11 @@ impl From<Error> for Stop {
 }
 
 impl<'a> Player<'a> {
-    pub(super) fn new(backends: &'a Backends, index: &'a Index) -> Self {
+    pub(super) fn new(
+        backends: &'a Backends,
+        index: &'a Index,
+        on_step: &'a mut dyn FnMut(&ReplayedStep),
+    ) -> Self {
         Self {
             backends,
             index,
@@ -78,6 +85,7 @@ impl<'a> Player<'a> {
             marks: HashMap::new(),
             end: None,
             versions: HashMap::new(),
+            on_step,
             report: ReplayReport::default(),
         }
     }
@@ -300,6 +308,14 @@ impl<'a> Player<'a> {
         for participant in &call.participants {
             *self.report.members.entry(participant.name.clone()).or_default() += 1;
         }
+        let keys = call.steps.iter().map(|step| (step.key.clone(), step.version)).collect();
+        let member = |one: &Participant| StepMember {
+            name: one.name.clone(),
+            incarnation: one.incarnation,
+            weight: one.weight,
+        };
+        let members = call.participants.iter().map(member).collect();
+        (self.on_step)(&ReplayedStep { record: place.number, keys, members });
         Ok(())
     }
 

@@ -48,6 +48,28 @@ pub struct ReplayedKey {
     pub version: u64,
 }
 
+/// A push or a round in a journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayedStep {
+    /// The number of its record.
+    pub record: u64,
+    /// Its keys, each with the number of pushes that have changed it, this one included.
+    pub keys: Vec<(String, u64)>,
+    /// The members that have taken part in it, in the order in which their values were added.
+    pub members: Vec<StepMember>,
+}
+
+/// A member that has taken part in a push or a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepMember {
+    /// Its name.
+    pub name: String,
+    /// Identifies the process among those that have had the name.
+    pub incarnation: u64,
+    /// Its weight in a round.
+    pub weight: Option<f64>,
+}
+
 /// A difference between a replay and its journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {

@@ -23,8 +23,8 @@ use std::time::Duration;
 use kvstore::backends;
 use kvstore_core::{Device, KvStore, Snapshot, Tensor, Value};
 use kvstore_net::{
-    JournalMode, NetStore, NetStoreOptions, ReplayOptions, ReplayReport, Server, ServerOptions,
-    replay,
+    JournalMode, NetStore, NetStoreOptions, ReplayOptions, ReplayReport, ReplayedStep, Server,
+    ServerOptions, replay, replay_steps,
 };
 use network::{LONG, key};
 use tempfile::TempDir;

@@ -60,7 +60,17 @@ fn without_values_the_journal_has_the_members_of_rounds() {
     let recorded = Recorded::start(JournalMode::Order);
     make_rounds(&recorded, None);
     recorded.server.shut_down();
-    let report = replay_all(&recorded.journal()).unwrap();
+    let mut steps = Vec::new();
+    let options = ReplayOptions::default();
+    let on_step = &mut |step: &ReplayedStep| steps.push(step.clone());
+    let report = replay_steps(backends(), recorded.journal(), &options, on_step).unwrap();
     assert_eq!(report.difference, None);
     assert_eq!((report.num_steps, report.members["b"]), (5, 5));
+    for (step, version) in steps.iter().zip(1..) {
+        let members: Vec<_> = step.members.iter().map(|member| &*member.name).collect();
+        assert_eq!(members, ["a", "b", "c"]);
+        assert!(step.members.iter().all(|member| member.weight.is_none()));
+        assert_eq!(step.keys[0], ("w".to_owned(), version));
+    }
+    assert_eq!(steps.len(), 5);
 }
