@@ -41,5 +41,11 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Error> {
         let role = if member.is_reader { "reader" } else { "worker" };
         println!("  {:>4}  {role}  {}", member.rank, member.name);
     }
+    let waits = status.recovery.is_some_and(|recovery| recovery.awaits_others);
+    if waits && arguments.get_flag("ready") {
+        let server = get(arguments, "server");
+        let (operation, source) = (format!("server `{server}`"), "it waits for other servers");
+        return Err(Error::Transport { operation, source: source.into() });
+    }
     Ok(())
 }

@@ -323,6 +323,25 @@ fn killed_servers_go_back_with_the_others_and_rounds_continue() {
 }
 
 #[test]
+fn servers_and_workers_have_certificates_for_etcd_and_each_other() {
+    let folder =
+        |role: &str| format!("{}/../tests/certificates/{role}", env!("CARGO_MANIFEST_DIR"));
+    let (server, worker) = (folder("server"), folder("worker"));
+    let etcd = Etcd::start_with_certificates(server.as_ref());
+    let options = ["--certificates", &server, "--coordinator-certificates", &server];
+    let (_first, _) = serve_with(&etcd, (0, 2), &options);
+    let (_second, _) = serve_with(&etcd, (1, 2), &options);
+    let certified = [("certificates", &*worker), ("coordinator_certificates", &*worker)];
+    let rounds = [("quorum", "1"), ("grace", "0")];
+    let store = join_with(&etcd, ("worker", 30), &[certified, rounds].concat()).unwrap();
+    init(&store);
+    push(&store).unwrap();
+    assert_eq!(number(&store), -1.0);
+    let error = join_with(&etcd, ("plain", 3), &certified[..1]).unwrap_err().chain();
+    assert!(error.contains(&etcd.address()), "{error}");
+}
+
+#[test]
 fn servers_stop_pushes_while_etcd_is_away_for_longer_than_a_lease() {
     let mut etcd = Etcd::start();
     let (mut server, _) = serve(&etcd, 0, 1);

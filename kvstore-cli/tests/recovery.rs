@@ -82,12 +82,18 @@ fn worker() {
     for element in first..first + NUM_PUSHES {
         let mut pushed = vec![0.0_f32; NUM_ELEMENTS];
         pushed[element] = 1.0;
-        match store.push("w", &array(&pushed, [NUM_ELEMENTS], Device::cpu(0)).unwrap()) {
+        let pushed = array(&pushed, [NUM_ELEMENTS], Device::cpu(0)).unwrap();
+        // The order of the pushes is in the bits of the sum.
+        let number = 0.1 * f64::from(u32::try_from(element).unwrap());
+        let ordered = full([1], number, DType::F32, Device::cpu(0)).unwrap();
+        match store.push(["w", "ordered"], [&pushed, &ordered]) {
             Ok(()) => println!("pushed {element}"),
             Err(kvstore::Error::LatePush { .. }) => {}
             Err(error) => panic!("{error}"),
         }
         counts(&store);
+        // A push is late if a round of one of its keys was committed since the pull of the key.
+        store.pull("ordered", &ordered).unwrap();
         if Path::new(&variable(STOP)).exists() {
             return;
         }
@@ -120,6 +126,7 @@ impl Group {
         let store = connect(&member(&this.addresses(), "first")).unwrap();
         store.set_optimizer(Optimizer::sgd().with("learning_rate", 1.0).unwrap()).unwrap();
         store.init("w", &zeros()).unwrap();
+        store.init("ordered", &full([1], 0.0, DType::F32, Device::cpu(0)).unwrap()).unwrap();
         // Later, all keys are in a recovery point.
         thread::sleep(Duration::from_millis(500));
         for name in NAMES {

@@ -96,7 +96,8 @@ impl TestServer {
             checkpoints: None,
             lease: LEASE,
             points: None,
-            followers: Vec::new(),
+            end: tokio_util::sync::CancellationToken::new(),
+            followers: std::sync::Mutex::default(),
             next_run: |run| run + 1,
             on_begin: Box::new(|_| {}),
         };

@@ -122,12 +122,18 @@ fn a_server_that_waits_for_the_others_says_so() {
         let servers = [first.address().to_string(), address.clone()];
         connect(&NetStoreOptions::of_servers(servers).timeout(LONG))
     };
-    connect_to(&first).init(&[key("w")], &[value(1.0)]).unwrap();
+    let store = connect_to(&first);
+    store.init(&[key("w")], &[value(1.0)]).unwrap();
     let num_points = || {
         let status = ServerStatus::of(&NetStoreOptions::new(&address)).unwrap();
         status.recovery.unwrap().num_points
     };
-    eventually("there are points", || num_points() > 1);
+    // Without changes, there are no further points.
+    eventually("there are points", || {
+        store.push(&[key("w")], &[value(1.0)], 0).unwrap();
+        num_points() > 1
+    });
+    drop(store);
     drop(first);
     drop(second);
 

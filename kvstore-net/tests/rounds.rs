@@ -23,7 +23,7 @@ use kvstore_net::{LatePush, NetStore, NetStoreOptions, Server, ServerOptions};
 
 use self::network::proxy::Proxy;
 use self::network::pushes::{check_equal, initial, model, momentum, pushed, varied};
-use self::network::recorded::{RUNNING, record};
+use self::network::recorded::{RULES, RUNNING, record};
 use self::network::{LONG, SHORT, connect, eventually, key, options, server, value};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -425,6 +425,10 @@ fn a_member_that_loses_its_connection_sends_its_values_again() {
 /// local push with the values of its members.
 #[test]
 fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
+    RULES.into_iter().for_each(check_random_deaths);
+}
+
+fn check_random_deaths(rule: (usize, LatePush)) {
     record();
     let options = ServerOptions::new("127.0.0.1:0").lease(Duration::from_secs(1));
     let server = Arc::new(Server::start(backends(), &options).unwrap());
@@ -434,17 +438,18 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
     init.init(&keys, &values).unwrap();
     init.set_optimizer(momentum()).unwrap();
     init.leave().unwrap();
-    let counts = [0; 3].map(AtomicUsize::new);
+    let counts = [0; 4].map(AtomicUsize::new);
     let num_rounds = || RUNNING.lock().unwrap().as_ref().map_or(0, |found| found.rounds.len());
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         for (number, name) in (0_u32..).zip(["random-d", "random-b", "random-a", "random-c"]) {
             let (server, ends, counts) = (&server, &ends, &counts);
-            scope.spawn(move || work(server, (number, name), ends, counts));
+            scope.spawn(move || work(server, (number, name), rule, (ends, counts)));
         }
         eventually("rounds and deaths", || {
             thread::sleep(Duration::from_millis(50));
-            num_rounds() >= 30 && counts[2].load(Ordering::Relaxed) >= 12
+            let is_enough = |index: usize, least| counts[index].load(Ordering::Relaxed) >= least;
+            num_rounds() >= 30 && is_enough(2, 12) && is_enough(3, 3)
         });
         ends.store(true, Ordering::Relaxed);
     });
@@ -455,30 +460,37 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
         model.push(&keys.concat(), &values.concat(), 0).unwrap();
     }
     let num_rounds = recorded.rounds.len();
-    println!("{num_rounds} rounds; pushes, late pushes, members that were killed: {counts:?}");
+    println!(
+        "{rule:?}: {num_rounds} rounds; pushes, late pushes, members that were killed or have \
+         left: {counts:?}"
+    );
     check_equal(&reader, &model);
     let lens: Vec<usize> = recorded.rounds.iter().map(Vec::len).collect();
     assert!(lens.iter().any(|len| *len < 4), "{lens:?}");
 }
 
-/// Pushes until the end, as a member that is killed now and then.
+/// Pushes until the end, as a member that is killed or leaves now and then.
 fn work(
     server: &Server,
     (number, name): (u32, &str),
-    ends: &AtomicBool,
-    [num_pushed, num_late, num_killed]: &[AtomicUsize; 3],
+    (quorum, late): (usize, LatePush),
+    (ends, [num_pushed, num_late, num_killed, num_left]): (&AtomicBool, &[AtomicUsize; 4]),
 ) {
     let mut seed = 1000 * number;
     while !ends.load(Ordering::Relaxed) {
         let proxy = Proxy::new(server.address());
         let options = NetStoreOptions::new(proxy.address.to_string()).timeout(SHORT).name(name);
-        let options = options.quorum(2).grace(Duration::from_millis(40));
+        let options = options.quorum(quorum).late(late).grace(Duration::from_millis(40));
         let Ok(store) = NetStore::connect(backends(), &options) else { continue };
         let life = Duration::from_millis(u64::from(200 + 137 * (seed % 11)));
         let death = Instant::now() + life;
+        let leaves = seed % 4 == 0;
         thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(life);
+                if leaves {
+                    return;
+                }
                 // As a kill does: no later message arrives.
                 *proxy.server.lock().unwrap() = None;
                 proxy.cut();
@@ -501,6 +513,8 @@ fn work(
                 thread::sleep(Duration::from_millis(u64::from(seed * 7 % 13)));
             }
         });
-        num_killed.fetch_add(1, Ordering::Relaxed);
+        // If that fails, it is a death.
+        let has_left = leaves && store.leave().is_ok();
+        if has_left { num_left } else { num_killed }.fetch_add(1, Ordering::Relaxed);
     }
 }

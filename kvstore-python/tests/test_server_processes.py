@@ -3,12 +3,14 @@
 import concurrent.futures
 import os
 import pathlib
+import queue
 import re
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -195,6 +197,52 @@ def test_checkpoints(tmp_path):
         kv.init("w", mx.nd.ones(2))
         kv.checkpoint_on_servers("model")
         assert os.listdir(tmp_path) == ["model"]
+
+
+def test_killed_servers_go_back_to_one_moment(tmp_path):
+    def serve(index, address, followers):
+        recovery = tmp_path / f"recovery-{index}"
+        arguments = ["--recovery", str(recovery), "--checkpoints", str(tmp_path)]
+        # As if both had the same settings.
+        place = ["--followers", followers, "--server-index", str(index)] if followers else []
+        return Serving("--address", address, "--save-every", "0.05", *arguments, *place)
+
+    def number():
+        (number,) = set(kv.pull("w").tolist())
+        return number
+
+    def pushes_a_point():
+        kv.push("w", mx.nd.ones(1000))
+        time.sleep(0.5)
+        return number()
+
+    second = serve(1, "127.0.0.1:0", "")
+    first = serve(0, "127.0.0.1:0", second.address)
+    kv = mx.kv.create(
+        "dist_async", servers=[first.address, second.address], timeout=SECONDS, divide_above=1000
+    )
+    rewinds = queue.SimpleQueue()
+    kv.on_rewind(rewinds.put)
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
+    kv.init("w", mx.nd.zeros(1000))
+    for index in (1, 0):
+        kept = pushes_a_point()
+        kv.push("w", mx.nd.ones(1000))
+        killed = (first, second)[index]
+        killed.process.kill()
+        killed.process.communicate()
+        restarted = serve(index, killed.address, second.address)
+        first, second = (first, restarted) if index else (restarted, second)
+        rewound = {rewinds.get(timeout=SECONDS).server for _ in range(2)}
+        assert rewound == {first.address, second.address}
+        # The last push may be in the point.
+        assert number() in (kept, kept - 1)
+    kv.checkpoint_on_servers("model")
+    local = mx.kv.create()
+    local.restore(tmp_path / "model")
+    assert set(local.pull("w").tolist()) == {number()}
+    with first, second:
+        kv.set_barrier_before_exit(False)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ import gc
 import json
 import os
 import queue
+import shutil
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -506,6 +509,42 @@ def test_several_servers_commit_the_same_rounds():
         KVStoreServer("127.0.0.1:0", followers=9191)
     with pytest.raises(ValueError, match="option `followers`: expected HOST:PORT"):
         KVStoreServer("127.0.0.1:0", followers=[])
+
+
+@pytest.fixture
+def etcd(tmp_path):
+    """The address of a group in an etcd without data."""
+    with socket.socket() as first, socket.socket() as second:
+        for free in (first, second):
+            free.bind(("127.0.0.1", 0))
+        client, peer = [f"http://127.0.0.1:{it.getsockname()[1]}" for it in (first, second)]
+    urls = ["--listen-client-urls", client, "--advertise-client-urls", client]
+    urls += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+    command = ["etcd", "--data-dir", tmp_path / "etcd", *urls, "--initial-cluster"]
+    process = subprocess.Popen(
+        [*command, f"default={peer}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        # A server waits until etcd has started.
+        yield f"{client.replace('http', 'etcd')}/digits"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed")
+def test_servers_and_workers_find_each_other_in_etcd(etcd):
+    def serve(index):
+        place = {"server_index": index, "num_servers": 2}
+        return KVStoreServer("127.0.0.1:0", coordinator=etcd, **place)
+
+    with serve(0), serve(1):
+        kv = mx.kv.create("dist_quorum", coordinator=etcd, quorum=1, grace=0, timeout=SECONDS)
+        for key in ("a", "b", "c", "d"):
+            kv.init(key, mx.nd.zeros(2))
+            kv.push(key, mx.nd.ones(2))
+            assert kv.pull(key).tolist() == [1.0, 1.0]
+        kv.close()
 
 
 def test_metrics_and_the_status_page():

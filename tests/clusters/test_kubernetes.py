@@ -333,6 +333,9 @@ class Pods(unittest.TestCase):
     def log(self, index):
         return (self.folder / f"server-{index}.log").read_text(encoding="utf-8")
 
+    def num_rewinds(self, index):
+        return self.log(index).count("continuing from a recovery point")
+
     def stop_servers(self):
         for process in self.running:
             signal_command(process, signal.SIGTERM)
@@ -453,9 +456,14 @@ class Pods(unittest.TestCase):
         for index in range(len(self.servers)):
             signal_command(self.running[index], signal.SIGKILL)
             self.running[index].wait()
+            num_rewinds = [self.num_rewinds(server) for server in range(len(self.servers))]
             self.running[index] = self.start_server(index)
             self.wait_for(index)
-            self.assertIn("continuing from a recovery point", self.log(index))
+            # All servers have gone back, also those that were not killed.
+            for server, before in enumerate(num_rewinds):
+                while self.num_rewinds(server) == before:
+                    self.assertLess(time.monotonic(), end, self.log(server))
+            self.assertEqual(self.probe(index, "readinessProbe")[0], 0)
         for result in self.outputs(workers):
             print(result)
             self.assertRegex(result, r"^worker . of 2: .* accuracy 0\.9\d+, ")

@@ -21,7 +21,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 SETTING = re.compile(r"^ {4}(\w+) = ", re.M)
 ROW = re.compile(r"^\| `--([a-z-]+)` \| `(KVSTORE_[A-Z_]+)` \|", re.M)
 # Options of the other commands, which have no table.
-STATUS = {"--server", "--timeout", "--certificates", "--insecure"}
+STATUS = {"--server", "--timeout", "--ready", "--certificates", "--insecure"}
 CERTS = {"--folder", "--hosts", "--days"}
 
 

@@ -346,9 +346,17 @@ impl Connection {
         let mut in_doubt = None;
         let mut result = self.attempts(&backends, &call, open.sequence, &mut in_doubt).await;
         if let Some(joint) = &call.joint {
+            let deadline = self.deadline();
             while let Ok((_, history)) = &result
                 && let Answering::Repeat(history) = self.settled(joint, *history).await
             {
+                if self.start.elapsed() > deadline {
+                    let text = "the servers have not gone back to the same recovery point";
+                    in_doubt = Some(0);
+                    let late = Error::Timeout(format!("{}: {text}", call.what));
+                    result = Err(Unmade(late));
+                    break;
+                }
                 // The server goes back, too, and then it may not know the call any more.
                 let there = reached(self.session.clone(), history);
                 let _ = tokio::time::timeout(self.target.timeout, there).await;

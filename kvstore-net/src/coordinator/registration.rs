@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kvstore_core::{Error, Result};
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
@@ -43,6 +43,8 @@ pub(crate) struct Registration {
     pub(super) names: Names,
     place: Place,
     run: u64,
+    /// The last run at this place. Locked while etcd changes it.
+    last_run: AsyncMutex<u64>,
     /// The value of the key of this server.
     value: String,
     /// The revision at which the group was created, which identifies it.
@@ -197,6 +199,7 @@ impl Registration {
             names,
             place: place.clone(),
             run,
+            last_run: AsyncMutex::new(run),
             value,
             group: group.unsigned_abs(),
             lease: AtomicI64::new(lease),
@@ -341,7 +344,8 @@ impl Registration {
     /// Takes the place again after the lease has ended, unless another server has had it since:
     /// then that one may have accepted pushes that this one does not have.
     async fn take_again(&self, limit: Duration) -> Result<(), Status> {
-        let (index, run) = (self.place.index, self.run.to_string());
+        let last_run = self.last_run.lock().await;
+        let (index, run) = (self.place.index, last_run.to_string());
         let (key, run_key) = (self.names.server(index), self.names.run(index));
         let sent = self.start.elapsed();
         let (lease, duration) = self.etcd.grant(self.place.lease, limit).await?;
@@ -367,6 +371,26 @@ impl Registration {
                 self.etcd.name()
             )),
         }
+        Ok(())
+    }
+
+    /// Raises the number of the last run at this place, for a later run of this process. So that of
+    /// a successor is larger.
+    ///
+    /// # Errors
+    /// - [`Code::Aborted`](tonic::Code::Aborted) if another server has had the place since.
+    pub(crate) async fn raise_run(&self, run: u64) -> Result<(), Status> {
+        let mut last_run = self.last_run.lock().await;
+        let (key, next) = (self.names.run(self.place.index), run.to_string());
+        let raising = Transaction::default().if_value(&key, &last_run.to_string());
+        let raising = raising.put(&key, &next, 0).or_get(&key);
+        let raised = self.etcd.transact(raising, self.limit()).await?;
+        // If the first reply was lost, the transaction was repeated.
+        let is_raised = |found: &KeyValue| found.value == next.as_bytes();
+        if !raised.is_made && !raised.find(&key).is_some_and(is_raised) {
+            return Err(Status::aborted("another server has had the place of this one"));
+        }
+        *last_run = run;
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 0dd23571
+// CRC-32 of the source: 79eece2d
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -102,8 +102,8 @@ pub struct LeaderStart {
     /// That to which `received` belongs, or 0.
     #[prost(uint64, tag = "4")]
     pub follower_run: u64,
-    /// As in FollowerStart. If they differ, the follower takes up nothing that the leader has decided
-    /// about rounds.
+    /// As in FollowerStart. If they differ, the follower ignores what the leader has decided about
+    /// rounds.
     #[prost(uint64, tag = "5")]
     pub rewound_by: u64,
     /// As JoinReply.group: the group with a coordinator that the leader belongs to, or 0. A server of

@@ -132,6 +132,18 @@ impl Service {
         self.registration.as_ref().map_or(Ok(()), |registration| registration.check())
     }
 
+    /// Registers a later run of this process.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if etcd does not know it.
+    pub(super) async fn register_run(&self, run: u64) -> Result<()> {
+        let Some(registration) = &self.registration else { return Ok(()) };
+        registration.raise_run(run).await.map_err(|status| Error::Transport {
+            operation: "coordinator: the number of a run".to_owned(),
+            source: status.message().to_owned().into(),
+        })
+    }
+
     /// Checks that this server still owned its place when a call was done. Otherwise a successor
     /// may have begun without the call, so the member must not count on it.
     pub(super) fn check_still_owner(&self) -> Result<(), Status> {

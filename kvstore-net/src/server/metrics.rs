@@ -124,7 +124,7 @@ impl RecoveryMetrics {
         let help = "When the last recovery point was made, as Unix time; 0 if there is none";
         let time = this.time.clone();
         registry.register_with_unit("recovery_point_timestamp", help, Unit::Seconds, time);
-        let help = "1 if the last attempt to make a recovery point has failed";
+        let help = "1 if the last attempt to make or to find a recovery point has failed";
         registry.register("recovery_failed", help, this.failed.clone());
         let help = "1 while the server waits until all servers go back to the same recovery point";
         registry.register("recovery_waits", help, this.waits.clone());

@@ -44,6 +44,7 @@ use kvstore_core::{Backends, Error, GroupMember, LocalStore, Result, fallible};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use self::access::Access;
 use self::commands::Commands;
@@ -159,7 +160,7 @@ impl Server {
         let run = run_number();
         let coordinated = Coordinated::take(&runtime, options, address, run)?;
         let (place, leader, followers) = match coordinated {
-            None => (None, None, followers(&runtime, options)?),
+            None => (None, None, followers(&runtime, &options.followers, &options.security)?),
             Some(Coordinated { place, leader, followers }) => (Some(place), leader, followers),
         };
         let registration = place.as_ref().map(|place| Arc::clone(&place.registration));
@@ -179,7 +180,8 @@ impl Server {
             checkpoints: options.checkpoints.clone(),
             lease: options.lease,
             points: points(options)?,
-            followers,
+            end: CancellationToken::new(),
+            followers: Mutex::new(followers),
             next_run: |run| run_number().max(run + 1),
             on_begin: Box::new(move |service| {
                 if let Some(store) = named.upgrade() {
@@ -233,6 +235,18 @@ impl Server {
     /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Makes this server lead others as [`ServerOptions::followers`] does, when their addresses
+    /// were not known at its start. No member may have joined, and it must not lead others yet.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if an address is not one, or needs certificates.
+    pub fn lead(&self, followers: &[String]) -> Result<()> {
+        let runtime = runtime::parallel()?;
+        let followers = self::followers(&runtime, followers, &self.security)?;
+        let runs = Arc::clone(&self.runs);
+        runtime::wait(&runtime, async move { runs.lead(followers) })
     }
 
     /// Returns why the server has ended by itself, if it has: another server has taken its place
@@ -344,12 +358,12 @@ impl Drop for Server {
     }
 }
 
-/// Returns the servers whose addresses the options have.
-fn followers(runtime: &Handle, options: &ServerOptions) -> Result<Vec<Led>> {
+/// Returns the servers with these addresses, which a server with these certificates leads.
+fn followers(runtime: &Handle, servers: &[String], security: &Security) -> Result<Vec<Led>> {
     // Connections belong to the runtime.
     let _entered = runtime.enter();
-    let followers = options.followers.iter().map(|server| {
-        let channel = channel(server, &options.security, CONNECT)?;
+    let followers = servers.iter().map(|server| {
+        let channel = channel(server, security, CONNECT)?;
         Ok(Led::new(server.clone(), channel))
     });
     fallible::try_collect(followers)

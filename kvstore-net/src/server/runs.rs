@@ -31,8 +31,10 @@ pub(crate) struct Parts {
     pub(crate) lease: Duration,
     /// Where recovery points are kept, and how often they are made.
     pub(crate) points: Option<(PointStore, Duration)>,
+    /// Ends all runs.
+    pub(crate) end: CancellationToken,
     /// The other servers that this one leads.
-    pub(crate) followers: Vec<Led>,
+    pub(crate) followers: Mutex<Vec<Led>>,
     /// Returns the number of the run after this one.
     pub(crate) next_run: fn(u64) -> u64,
     /// Called for each run before members join.
@@ -49,7 +51,7 @@ pub(crate) struct Runs {
 
 impl Drop for Runs {
     fn drop(&mut self) {
-        self.end();
+        self.parts.end.cancel();
     }
 }
 
@@ -60,6 +62,10 @@ impl std::fmt::Debug for Runs {
 }
 
 impl Parts {
+    fn followers(&self) -> MutexGuard<'_, Vec<Led>> {
+        self.followers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns a run. `begin` returns its service, without recovery.
     fn run(
         &self,
@@ -67,11 +73,11 @@ impl Parts {
         rewind: Option<proto::Rewind>,
         begin: impl FnOnce(&Arc<Group>, &Arc<Holder>, &CancellationToken) -> Service,
     ) -> Result<Service> {
-        group.lead(self.followers.iter().map(|led| led.name.clone()));
+        group.lead(self.followers().iter().map(|led| led.name.clone()));
         let checkpoints = Checkpoints::new(self.checkpoints.clone());
         let contents = Arc::clone(&self.contents);
         let holder = Arc::new(Holder::new(contents, checkpoints, Arc::clone(&group), run));
-        let service = begin(&group, &holder, &CancellationToken::new());
+        let service = begin(&group, &holder, &self.end.child_token());
         let recovery = self.points.as_ref().map(|(points, every)| {
             let state = (&group, &holder, &service.effects);
             Recovery::open(points.clone(), (*every, run), state, rewind).map(Arc::new)
@@ -110,23 +116,47 @@ impl Runs {
     pub(crate) fn start_tasks(self: &Arc<Self>) {
         let service = self.service();
         let holder = Arc::downgrade(&service.holder);
-        spawn(&service, end_leases(Arc::clone(&service.group), holder));
+        // The members of a server that waits for the others have not joined again yet.
+        if service.check_together().is_ok() {
+            spawn(&service, end_leases(Arc::clone(&service.group), holder));
+        }
         if service.group.leader().is_some() {
             let group = Arc::clone(&service.group);
             spawn(&service, async move { group.keep_barriers().await });
         }
-        let num_servers = u32::try_from(self.parts.followers.len() + 1).unwrap_or(u32::MAX);
-        for (number, led) in (1..).zip(&self.parts.followers) {
-            tokio::spawn(lead(service.clone(), (number, num_servers), led.clone()));
-        }
         if let Some(recovery) = &service.recovery {
             spawn(&service, Arc::clone(recovery).run());
             tokio::spawn(follow_back(Arc::downgrade(self), service.clone(), recovery.rewound_by()));
-            if num_servers > 1 {
-                let (recovery, runs) = (Arc::clone(recovery), Arc::clone(self));
-                tokio::spawn(recovery.lead_back(runs, service.end.clone()));
-            }
         }
+        self.start_leading(&service);
+    }
+
+    fn start_leading(self: &Arc<Self>, service: &Service) {
+        let followers = self.parts.followers();
+        let num_servers = u32::try_from(followers.len() + 1).unwrap_or(u32::MAX);
+        for (number, led) in (1..).zip(&*followers) {
+            tokio::spawn(lead(service.clone(), (number, num_servers), led.clone()));
+        }
+        if num_servers == 1 {
+            return;
+        }
+        if let Some(recovery) = service.recovery.clone() {
+            tokio::spawn(recovery.lead_back(Arc::clone(self), service.end.clone()));
+        } else {
+            let group = Arc::clone(&service.group);
+            spawn(service, async move {
+                group.point_requested().await;
+                tracing::error!("no recovery points are made: the first server has no folder");
+            });
+        }
+    }
+
+    /// Makes this server lead others from now on, if it does not yet.
+    pub(crate) fn lead(self: &Arc<Self>, followers: Vec<Led>) {
+        let service = self.service();
+        service.group.lead(followers.iter().map(|led| led.name.clone()));
+        *self.parts.followers() = followers;
+        self.start_leading(&service);
     }
 
     /// Begins another run, which continues from a recovery point. The calls of the present run have
@@ -144,27 +174,33 @@ impl Runs {
         recovery.stop().await;
         // The calls that take effect have done so.
         let between_calls = earlier.effects.write().await;
-        loop {
-            match in_place(|| self.another(&earlier, rewind)) {
-                Ok(service) => {
-                    *self.present() = service;
-                    break;
-                }
+        let run = (self.parts.next_run)(earlier.run);
+        let service = loop {
+            let begun = match earlier.register_run(run).await {
+                Ok(()) => in_place(|| self.another(&earlier, run, rewind)),
+                Err(error) => Err(error),
+            };
+            match begun {
+                Ok(service) => break service,
                 Err(error) => {
                     let error = error.chain();
                     tracing::error!(error, "the server cannot go back to a recovery point");
-                    tokio::time::sleep(AGAIN).await;
                 }
             }
-        }
+            tokio::select! {
+                biased;
+                () = self.parts.end.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        };
+        earlier.health.start(true).await;
+        *self.present() = service;
         drop(between_calls);
         self.start_tasks();
-        earlier.health.start(true).await;
         drop(earlier.holder.forget_all_snapshots());
     }
 
-    fn another(&self, earlier: &Service, rewind: proto::Rewind) -> Result<Service> {
-        let run = (self.parts.next_run)(earlier.run);
+    fn another(&self, earlier: &Service, run: u64, rewind: proto::Rewind) -> Result<Service> {
         let group = Group::new(self.parts.lease, run);
         let group = Arc::new(match earlier.group.kept() {
             Some((leader, kept)) => group.with_leader(leader, kept),
@@ -182,9 +218,14 @@ impl Runs {
         })
     }
 
-    /// Ends the present run, with the server.
-    pub(crate) fn end(&self) {
-        self.present().end.cancel();
+    /// Ends the present run, with the server. Then another server may use the recovery points.
+    pub(crate) async fn end(&self) {
+        self.parts.end.cancel();
+        // A run that begins is the last one.
+        let _none_begins = self.beginning.lock().await;
+        if let Some((points, _)) = &self.parts.points {
+            points.release();
+        }
     }
 }
 

@@ -114,10 +114,10 @@ pub(crate) async fn serve<I, S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let runs = Arc::clone(methods.runs());
-    runs.start_tasks();
     let service = runs.service();
     service.health.start(service.check_together().is_ok()).await;
     drop(service);
+    runs.start_tasks();
     let mut connections = JoinSet::new();
     let later = ending.clone();
     let accepting = async {
@@ -142,7 +142,7 @@ pub(crate) async fn serve<I, S>(
         () = accepting => {}
         () = ended(&mut ending) => {}
     }
-    runs.end();
+    runs.end().await;
     // A stopped member does not close its connection.
     let closing = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(CLOSE, closing).await.is_err() {

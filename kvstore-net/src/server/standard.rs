@@ -50,9 +50,12 @@ impl Health {
 
     /// Reports whether the server accepts calls, unless it ends.
     pub(super) async fn start(&self, accepts_calls: bool) {
-        if !*self.is_ending.borrow() {
-            let serving = ServingStatus::Serving;
-            self.report(if accepts_calls { serving } else { ServingStatus::NotServing }).await;
+        let serving =
+            if accepts_calls { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.report(serving).await;
+        // It may have ended meanwhile.
+        if *self.is_ending.borrow() {
+            self.report(ServingStatus::NotServing).await;
         }
     }
 
@@ -61,6 +64,7 @@ impl Health {
     pub(super) async fn end(&self) {
         self.report(ServingStatus::NotServing).await;
         self.is_ending.send_replace(true);
+        self.report(ServingStatus::NotServing).await;
     }
 
     async fn report(&self, status: ServingStatus) {

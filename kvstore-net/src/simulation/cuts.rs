@@ -27,7 +27,7 @@ use super::history::mark;
 use super::process::{join_all, now, run_thread, sleep};
 use super::schedule::{LEASE, NUM_WORKERS, QUIET, Random};
 use super::server::{runs, serve_runs};
-use super::tests::{Kept, check, check_repetition, find};
+use super::tests::{Kept, check, check_kills, check_repetition, find};
 use super::{align_tasks, alone, backends, host, hosts, network, run};
 use crate::client::driver::Driver;
 use crate::client::{LatePush, NetStore, NetStoreOptions};
@@ -559,7 +559,7 @@ fn simulate(seed: u64) -> Recorded {
 #[test]
 fn servers_go_back_to_the_same_moment_in_every_schedule() {
     let kept = [2437, 3617, 4581, 7109, 9453].map(|found| Kept(found, &[]));
-    check((&kept, NUM_SCHEDULES), Schedule::new, simulate);
+    check_kills(check((&kept, NUM_SCHEDULES), Schedule::new, simulate), 200);
 }
 
 #[test]

@@ -33,7 +33,7 @@ use crate::quiet::needs_quiet;
 use crate::server::group::Group;
 use crate::server::recovery::{Point, PointStore};
 use crate::server::service::Service;
-use crate::simulation::tests::{check, check_repetition, find};
+use crate::simulation::tests::{check, check_kills, check_repetition, find};
 use crate::wire::{Elements, value_of};
 
 /// The number of schedules of an ordinary test run.
@@ -403,7 +403,7 @@ fn simulate(seed: u64) -> Recorded {
 
 #[test]
 fn servers_that_continue_keep_their_promises_in_every_schedule() {
-    check((&[], NUM_SCHEDULES), Schedule::new, simulate);
+    check_kills(check((&[], NUM_SCHEDULES), Schedule::new, simulate), 500);
 }
 
 #[test]

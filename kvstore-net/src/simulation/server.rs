@@ -1,13 +1,14 @@
 //! The process of the server: the real service on the simulated network.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kvstore_core::{Device, Key, KvStore, LocalStore, Tensor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use turmoil::net::TcpStream;
 
 use super::history::NUM_ELEMENTS;
@@ -103,7 +104,8 @@ pub(super) fn runs(
         checkpoints: None,
         lease: LEASE,
         points,
-        followers,
+        end: CancellationToken::new(),
+        followers: Mutex::new(followers),
         next_run: |run| run + 10_000,
         on_begin,
     };

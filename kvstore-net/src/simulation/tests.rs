@@ -59,18 +59,18 @@ fn number_from(variable: &str) -> Option<u64> {
 
 /// Runs the schedule of the seed in the environment and prints it, or runs the kept seeds and `num`
 /// schedules. `KVSTORE_SIMULATION_COUNTS=1` prints what happens in each of them, to find seeds to
-/// keep.
+/// keep. Returns how often each thing happened, unless the environment has a seed.
 pub(super) fn check<S: std::fmt::Debug, H: Checked>(
     (kept, num): (&[Kept], u64),
     schedule: impl Fn(u64) -> S,
     simulate: impl Fn(u64) -> H,
-) {
+) -> Option<BTreeMap<String, usize>> {
     if let Some(seed) = number_from("KVSTORE_SIMULATION_SEED") {
         println!("{:#?}", schedule(seed));
         let history = simulate(seed);
         println!("{history}");
         assert_eq!(history.violation(), None, "seed {seed}");
-        return;
+        return None;
     }
     let num = number_from("KVSTORE_SIMULATION_SCHEDULES").unwrap_or(num);
     let prints_counts = number_from("KVSTORE_SIMULATION_COUNTS").is_some();
@@ -104,6 +104,15 @@ pub(super) fn check<S: std::fmt::Debug, H: Checked>(
         }
     }
     println!("{num} schedules: {outcomes:?}");
+    Some(outcomes)
+}
+
+/// Checks that this many servers and workers were killed in all schedules together.
+pub(super) fn check_kills(happened: Option<BTreeMap<String, usize>>, least: usize) {
+    if let Some(happened) = happened {
+        let kills = ["killed server", "killed worker"].map(|what| happened[what]);
+        assert!(kills.iter().sum::<usize>() >= least, "{kills:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::{Mutex, Once};
 
+use kvstore_net::LatePush;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -12,6 +13,10 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 /// The pushes that run, by the name of their member, and those of the committed rounds. The events
 /// of a round come before its pushes return.
 pub(crate) static RUNNING: Mutex<Option<Recorded>> = Mutex::new(None);
+
+/// The quorums of random programs, and what they do with late pushes.
+pub(crate) const RULES: [(usize, LatePush); 3] =
+    [(1, LatePush::Next), (2, LatePush::Reject), (3, LatePush::Next)];
 
 #[derive(Default)]
 pub(crate) struct Recorded {

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use kvstore::backends;
 use kvstore_core::{Error, KvStore, WorkerGroup};
-use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
+use kvstore_net::{LatePush, NetStore, NetStoreOptions, Server, ServerOptions};
 
 use super::network::proxy::Proxy;
 use super::network::pushes::{check_equal, model, pushed};
-use super::network::recorded::{RUNNING, record};
+use super::network::recorded::{RULES, RUNNING, record};
 use super::network::{connect, key};
 use super::{DIVIDE_ABOVE, initialise, options, start_with};
 
 /// Workers die, come back under their name, are slow or leave, and servers lose their connections.
 #[test]
 fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
-    record();
-    for num_servers in [2, 3] {
+    for (num_servers, rule) in [2, 3, 2].into_iter().zip(RULES) {
+        record();
         let proxies = std::cell::RefCell::new(Vec::new());
         let through = |server: &Server| {
             let proxy = Proxy::new(server.address());
@@ -36,17 +36,18 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
         initialise(&init);
         init.leave().unwrap();
         RUNNING.lock().unwrap().as_mut().unwrap().rounds.clear();
-        let counts = [0; 3].map(AtomicUsize::new);
+        let counts = [0; 4].map(AtomicUsize::new);
         let num_rounds = || RUNNING.lock().unwrap().as_ref().map_or(0, |found| found.rounds.len());
         let ends = AtomicBool::new(false);
         thread::scope(|scope| {
             for (number, name) in (0_u32..).zip(["random-d", "random-b", "random-a", "random-c"]) {
                 let (servers, ends, counts) = (&servers, &ends, &counts);
-                scope.spawn(move || work(servers, (number, name), ends, counts));
+                scope.spawn(move || work(servers, (number, name), rule, (ends, counts)));
             }
             let mut num_cuts = 0;
             let start = Instant::now();
-            while num_rounds() < 30 || counts[2].load(Ordering::Relaxed) < 12 {
+            let is_enough = |index: usize, least| counts[index].load(Ordering::Relaxed) >= least;
+            while num_rounds() < 30 || !is_enough(2, 12) || !is_enough(3, 3) {
                 assert!(start.elapsed() < 2 * super::LONG, "{counts:?}");
                 thread::sleep(Duration::from_millis(150));
                 proxies[num_cuts % proxies.len()].cut();
@@ -61,7 +62,8 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
             model.push(&keys.concat(), &values.concat(), 0).unwrap();
         }
         println!(
-            "{} rounds; pushes, late pushes, members that were killed: {counts:?}",
+            "{rule:?}: {} rounds; pushes, late pushes, members that were killed or have left: \
+             {counts:?}",
             rounds.len()
         );
         check_equal(&reader, &model);
@@ -70,12 +72,12 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
     }
 }
 
-/// Pushes until the end, as a member that is killed now and then.
+/// Pushes until the end, as a member that is killed or leaves now and then.
 fn work(
     servers: &[Arc<Server>],
     (number, name): (u32, &str),
-    ends: &AtomicBool,
-    [num_pushed, num_late, num_killed]: &[AtomicUsize; 3],
+    (quorum, late): (usize, LatePush),
+    (ends, [num_pushed, num_late, num_killed, num_left]): (&AtomicBool, &[AtomicUsize; 4]),
 ) {
     let mut seed = 1000 * number;
     while !ends.load(Ordering::Relaxed) {
@@ -85,15 +87,20 @@ fn work(
         let options = options
             .timeout(Duration::from_secs(1))
             .name(name)
-            .quorum(2)
+            .quorum(quorum)
+            .late(late)
             .grace(Duration::from_millis(40));
         let Ok(store) = NetStore::connect(backends(), &options) else { continue };
         let life = Duration::from_millis(u64::from(200 + 137 * (seed % 11)));
         let (death, pause) =
             (Instant::now() + life, Duration::from_millis(u64::from(seed % 3) * 5));
+        let leaves = seed % 4 == 0;
         thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(life);
+                if leaves {
+                    return;
+                }
                 // As a kill does: no later message arrives. Sometimes one server notices it first.
                 for proxy in &proxies {
                     *proxy.server.lock().unwrap() = None;
@@ -120,6 +127,8 @@ fn work(
                 thread::sleep(Duration::from_millis(u64::from(seed * 7 % 13)));
             }
         });
-        num_killed.fetch_add(1, Ordering::Relaxed);
+        // If that fails, it is a death.
+        let has_left = leaves && store.leave().is_ok();
+        if has_left { num_left } else { num_killed }.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,7 +1,8 @@
 //! Jobs that MXNet's launchers start: environment variables name the role of each process.
 //!
 //! The scheduler of a job is a server. The servers of the job are its members, with their addresses
-//! as names, and its store has a key for each worker that has joined.
+//! as names, and its store has a key for each worker that has joined, and one that says that the
+//! first server leads the others.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -23,6 +24,9 @@ const SERVER: &str = "server ";
 
 /// The start of the key of a worker.
 const WORKER: &str = "worker ";
+
+/// The start of the key of the server that leads the others, before its address.
+const LEADER: &str = "leader ";
 
 /// The interval between checks for other processes.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -231,6 +235,9 @@ impl LaunchedJob {
                 Some(connect(&scheduler.timeout(timeout))?)
             }
         };
+        if let Some(scheduler) = &scheduler {
+            self.lead_others(server, scheduler, timeout)?;
+        }
         let own = Store::from(server);
         self.wait_for_workers(scheduler.as_ref().unwrap_or(&own), timeout)?;
         // From now on, the job does not need the scheduler.
@@ -258,14 +265,14 @@ impl LaunchedJob {
         }
         let scheduler = NetStoreOptions::new(&self.scheduler).timeout(timeout);
         let scheduler = super::connect(&protected(scheduler, options)?)?;
-        let start = Instant::now();
-        let servers = loop {
-            let servers = servers_in(&scheduler)?;
-            if servers.len() >= self.num_servers {
-                break servers;
+        let servers = self.wait_for_servers(&scheduler, timeout)?;
+        if self.num_servers > 1 {
+            let start = Instant::now();
+            let leader = format!("{LEADER}{}", servers[0]);
+            while !scheduler.keys()?.iter().any(|key| key.as_str() == leader) {
+                self.wait_since(start, timeout, (0, 1, "first servers that lead the others"))?;
             }
-            self.wait_since(start, timeout, (servers.len(), self.num_servers, "servers"))?;
-        };
+        }
         let store = connect(servers)?;
         scheduler.init_with(&self.worker_key(), &one()?, OnExisting::Keep)?;
         self.wait_for_workers(&scheduler, timeout)?;
@@ -279,6 +286,34 @@ impl LaunchedJob {
         match &self.task {
             Some(task) => format!("{WORKER}{task}"),
             None => format!("{WORKER}{:016x}", process()),
+        }
+    }
+
+    /// Makes a server lead the others if it was the first to join.
+    fn lead_others(&self, server: &Server, scheduler: &Store, timeout: Duration) -> Result<()> {
+        if self.num_servers < 2 {
+            return Ok(());
+        }
+        let servers = self.wait_for_servers(scheduler, timeout)?;
+        if let Some((first, others)) = servers.split_first()
+            && *first == server.address().to_string()
+        {
+            server.lead(others)?;
+            scheduler.init_with(&format!("{LEADER}{first}"), &one()?, OnExisting::Keep)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all servers have joined. Returns their addresses, in the order in which they
+    /// have joined.
+    fn wait_for_servers(&self, scheduler: &Store, timeout: Duration) -> Result<Vec<String>> {
+        let start = Instant::now();
+        loop {
+            let servers = servers_in(scheduler)?;
+            if servers.len() >= self.num_servers {
+                return Ok(servers);
+            }
+            self.wait_since(start, timeout, (servers.len(), self.num_servers, "servers"))?;
         }
     }
 
@@ -391,7 +426,7 @@ mod tests {
     fn join(job: &LaunchedJob) -> Result<Store> {
         job.join(Duration::from_secs(30), &[], |servers| {
             assert_eq!(servers.len(), 2);
-            connect(&NetStoreOptions::of_servers(servers))
+            connect(&NetStoreOptions::of_servers(servers).quorum(2))
         })
     }
 
@@ -403,7 +438,20 @@ mod tests {
             .into();
         let first = thread::spawn(move || join(&job("worker 0", port)).unwrap());
         let store = join(&job("worker 1", port)).unwrap();
-        drop(first.join().unwrap());
+        let other = first.join().unwrap();
+        // The keys are on both servers, of which one leads the rounds.
+        for key in ["a", "b", "c", "d"] {
+            store.init(key, &one().unwrap()).unwrap();
+            thread::scope(|scope| {
+                let pushing = scope.spawn(|| other.push(key, &one().unwrap()).unwrap());
+                store.push(key, &one().unwrap()).unwrap();
+                pushing.join().unwrap();
+            });
+            let sum = one().unwrap();
+            store.pull(key, &sum).unwrap();
+            assert_eq!(sum.to_vec::<f32>().unwrap(), [2.0]);
+        }
+        drop(other);
         // A worker that starts again does not count twice.
         drop(join(&job("worker 0", port)).unwrap());
         for _ in 0..4 {

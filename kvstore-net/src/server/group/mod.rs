@@ -267,6 +267,11 @@ impl Group {
             self.lose(name, joined.0.connection);
             return Err(status);
         }
+        if self.is_over() {
+            // The next run does not know the rank of the member.
+            self.forget_kept(name);
+            return Err(Status::unavailable("the server goes back to a recovery point"));
+        }
         // The member is live from now on, so no other process takes the name meanwhile. A process
         // that has lost its connection while it waits here waits again when it is back.
         let incarnation = joined.0.incarnation;

@@ -146,8 +146,8 @@ pub(super) struct Leader {
     pub(super) link: Link<follower_message::Content>,
     /// The number of the present connection, or `None` if there is none.
     pub(super) connection: Option<u64>,
-    /// Whether this server has gone back to a recovery point and the leader has not, or the other
-    /// way round. Then they have other values.
+    /// Whether this server and the leader have followed different rewinds. Then they have other
+    /// values.
     pub(super) is_elsewhere: bool,
     /// The outcomes of pushes whose parts have not arrived.
     pub(super) ends: ByPush<proto::Failure>,

@@ -33,10 +33,21 @@ impl Group {
         .await
     }
 
-    /// Continues although a follower was restarted: there is no point that all servers have.
+    /// Returns the newest rewind that a follower has followed, or 0.
+    pub(crate) fn newest_rewind(&self) -> u64 {
+        let state = self.state();
+        state.peers.followers.iter().map(|one| one.rewound_by).max().unwrap_or_default()
+    }
+
+    /// Continues although a follower was restarted: there is no point that all servers have. A
+    /// follower without points begins empty, in the history of this server.
     pub(crate) fn give_up_rewind(&self, rewound_by: u64) {
         self.change(|state| {
             for follower in &mut state.peers.followers {
+                if follower.rewound_by != rewound_by && follower.points.is_empty() {
+                    let rewind = proto::Rewind { point: 0, by: rewound_by };
+                    follower.link.send(ToFollower::Rewind(rewind));
+                }
                 (follower.is_restarted, follower.rewound_by) = (false, rewound_by);
             }
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvstore_core::{Key, KvStore, Result, Snapshot, Tensor, Updater};
+use kvstore_core::{Error, Key, KvStore, LocalStore, Result, Snapshot, Tensor, Updater};
 
 use super::Holder;
 use crate::server::records::{Records, SavedRecords};
@@ -35,6 +35,14 @@ impl Holder {
         let missing: Arc<dyn Updater> = Arc::new(fail);
         store.set_updater(Some(Arc::clone(&missing)))?;
         Ok(Some(missing))
+    }
+
+    /// Returns the contents of an empty store.
+    pub(in crate::server) fn nothing(&self) -> Result<Snapshot> {
+        let backends = self.contents.backends().clone();
+        let unknown = || Error::Internal("a store without a name".to_owned());
+        let name = self.contents.store().name();
+        LocalStore::new(name, backends).ok_or_else(unknown)?.snapshot()
     }
 
     /// Continues with the contents and the placements of a recovery point.

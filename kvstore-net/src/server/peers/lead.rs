@@ -1,6 +1,7 @@
 //! The streams of the first server to the others.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,24 +28,42 @@ pub(crate) struct Led {
     /// What errors call it.
     pub(crate) name: String,
     connect: Arc<dyn Fn() -> Result<Channel, Status> + Send + Sync>,
+    /// Its address, if that may change.
+    route: Option<Route>,
 }
 
 impl Led {
     pub(crate) fn new(name: String, channel: Channel) -> Self {
-        Self { name, connect: Arc::new(move || Ok(channel.clone())) }
+        Self { name, connect: Arc::new(move || Ok(channel.clone())), route: None }
     }
 
     /// Returns a server whose address changes. It is empty while the server has not started.
     pub(crate) fn at(name: String, route: Route, security: Security) -> Self {
+        let known = route.clone();
         let connect = move || {
-            let address = route.borrow().clone();
+            let address = known.borrow().clone();
             if address.is_empty() {
                 return Err(Status::unavailable("it has not started yet"));
             }
             channel(&address, &security, CONNECT)
                 .map_err(|error| Status::failed_precondition(error.chain()))
         };
-        Self { name, connect: Arc::new(connect) }
+        Self { name, connect: Arc::new(connect), route: Some(route) }
+    }
+
+    /// Returns a future that is ready when the address is another one.
+    fn moved(&self) -> impl Future<Output = Status> + use<> {
+        let mut route = self.route.clone();
+        // Only later changes count.
+        route.iter_mut().for_each(Route::mark_unchanged);
+        async move {
+            if let Some(route) = &mut route
+                && route.changed().await.is_ok()
+            {
+                return Status::unavailable("it is at another address");
+            }
+            std::future::pending().await
+        }
     }
 }
 
@@ -53,7 +72,7 @@ impl Led {
 /// The followers are numbered from 1, as in the list of servers.
 pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), led: Led) {
     let leading = async {
-        let mut wait = FIRST;
+        let (mut wait, mut reported) = (FIRST, String::new());
         loop {
             let mut has_connected = false;
             let place = (number, num_servers);
@@ -61,13 +80,10 @@ pub(crate) async fn lead(service: Service, (number, num_servers): (u32, u32), le
             if has_connected {
                 wait = FIRST;
             }
-            if wait == FIRST {
-                let reason = error.message();
-                tracing::warn!(
-                    follower = led.name,
-                    reason,
-                    "the first server does not lead another"
-                );
+            let reason = error.message();
+            if has_connected || reported != reason {
+                tracing::warn!(follower = led.name, reason, "a follower is not connected");
+                reason.clone_into(&mut reported);
             }
             tokio::time::sleep(wait).await;
             wait = (2 * wait).min(LONGEST);
@@ -98,6 +114,7 @@ async fn exchange(
     led: &Led,
     has_connected: &mut bool,
 ) -> Result<Infallible, Status> {
+    let mut moved = pin!(led.moved());
     let channel = (led.connect)()?;
     let group = &service.group;
     let index = usize::try_from(number).unwrap_or(usize::MAX);
@@ -111,20 +128,25 @@ async fn exchange(
     // The channel is empty, so there is room.
     let _ = sender.try_send(LeaderMessage { number: 0, received, content });
     let mut client = PeersClient::new(channel).max_decoding_message_size(MOST_PEER_MESSAGE);
-    let mut messages = client.follow(ReceiverStream::new(outgoing)).await?.into_inner();
+    let mut messages = tokio::select! {
+        biased;
+        status = &mut moved => return Err(status),
+        messages = client.follow(ReceiverStream::new(outgoing)) => messages?.into_inner(),
+    };
     let ended = || Status::unavailable("the stream has ended");
     let first = messages.message().await?.ok_or_else(ended)?;
     let Some(follower_message::Content::Start(start)) = first.content else {
         return Err(Status::invalid_argument("the first message is not a FollowerStart"));
     };
     let connection = group.connect_follower(index, &start, first.received);
-    tracing::info!(follower = led.name, run = start.run, "the first server leads another");
+    tracing::info!(follower = led.name, run = start.run, "a follower is connected");
     *has_connected = true;
     let (mut sent, mut acknowledged) = (first.received, group.known_follower(index).1);
     let exchanged = async {
         loop {
             tokio::select! {
                 biased;
+                status = &mut moved => return Err(status),
                 message = messages.message() => {
                     let message = message?.ok_or_else(ended)?;
                     if !group.receive_from_follower(index, message) {

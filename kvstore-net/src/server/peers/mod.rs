@@ -110,6 +110,12 @@ impl LeaderStream {
 impl Service {
     /// Does what follows on a message of the leader.
     async fn follow_up(self, followup: Followup) {
+        if let (Followup::Take(proto::Cut { number, .. }), Err(status)) =
+            (&followup, self.check_together())
+        {
+            let (operation, source) = ("a cut".to_owned(), status.message().to_owned().into());
+            return self.group.report_taken(*number, &Err(Error::Transport { operation, source }));
+        }
         let number = match (followup, &self.recovery) {
             (Followup::Round(round), _) => return self.follow_round(round).await,
             (Followup::Rewind(rewind), _) => {
@@ -147,7 +153,7 @@ impl Service {
         }
         if start.coordinated != self.coordinated_group() {
             return Err(Status::failed_precondition(
-                "followers: this server belongs to a group with another coordinator, or none",
+                "followers: this server belongs to another group, whose state is elsewhere",
             ));
         }
         let place = self.registration.as_ref().map(|registration| registration.place());

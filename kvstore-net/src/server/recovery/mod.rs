@@ -104,7 +104,7 @@ impl PointStore {
     }
 
     /// Lets another server use the points.
-    fn release(&self) {
+    pub(super) fn release(&self) {
         match self {
             Self::Folder(folder) => folder.release(),
             #[cfg(test)]
@@ -223,8 +223,9 @@ struct Last {
 }
 
 impl Recovery {
-    /// Continues from a point: from the one of `rewind`, or else from the newest one. If that is
-    /// one of several servers, waits until all of them go back to the same one.
+    /// Continues from a point: from the one of `rewind`, which may be 0 for no values, or else from
+    /// the newest one. If that is one of several servers, waits until all of them go back to the
+    /// same one.
     ///
     /// # Errors
     /// - [`Error::Corrupt`] if the point is damaged.
@@ -259,6 +260,10 @@ impl Recovery {
             group.restore(saved)?;
             let by = rewind.map_or(0, |rewind| rewind.by);
             rewound = Some(proto::Rewound { version, by });
+        } else if let Some(proto::Rewind { by, .. }) = rewind {
+            tracing::warn!("continuing without values, because other servers have no such point");
+            holder.restore_point(&holder.nothing()?, SavedRecords::default())?;
+            rewound = Some(proto::Rewound { version: 0, by });
         }
         Ok(Self {
             store,

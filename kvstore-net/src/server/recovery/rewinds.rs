@@ -60,6 +60,14 @@ impl Recovery {
             tracing::error!("{text}");
             self.last().state.error = Some(text.to_owned());
             if !self.awaits_others {
+                let newest = self.group.newest_rewind();
+                if newest > self.rewound_by {
+                    // This server was restarted without its points. It remains empty, but the
+                    // others know its calls only if all are of the same history.
+                    self.stop().await;
+                    drop(self);
+                    return runs.begin_again(proto::Rewind { point: 0, by: newest }).await;
+                }
                 self.group.set_goes_back(false);
                 self.group.give_up_rewind(self.rewound_by);
             }

@@ -13,8 +13,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -275,6 +277,48 @@ class KVStoreServerTest {
             store.init("w", zeros);
             KVStoreException without = Expect.code(UNSUPPORTED, () -> store.push("w", zeros));
             assertTrue(without.getMessage().contains("the option `followers`"));
+        }
+    }
+
+    @Test
+    void severalServersGoBackTogether(@TempDir Path folder) throws InterruptedException {
+        LinkedBlockingQueue<Rewound> rewinds = new LinkedBlockingQueue<>();
+        ServerOptions options = ServerOptions.of("127.0.0.1:0").checkpoints(folder)
+                .saveEvery(Duration.ofMillis(50));
+        KVStoreServer second = KVStoreServer.start(options.recovery(folder.resolve("second")));
+        String address = second.address();
+        try (KVStoreServer first = KVStoreServer.start(options.recovery(folder.resolve("first"))
+                        .followers(address).serverIndex(0));
+                KVStore store = KVStore.create("dist_async",
+                        NetStoreOptions.ofServers(first.address(), address)
+                                .divideAbove(1000).timeout(Duration.ofSeconds(60)));
+                KVStore local = KVStore.create();
+                NDArray zeros = NDArray.zeros(Shape.of(1000));
+                NDArray ones = NDArray.ones(Shape.of(1000))) {
+            store.onRewind(rewinds::add);
+            store.init("w", zeros);
+            store.push("w", ones);
+            // Until the push is in a point.
+            Thread.sleep(500);
+            second.close();
+            // This one has the list of the first server, but not its index.
+            second = KVStoreServer.start(ServerOptions.of(address).checkpoints(folder)
+                    .recovery(folder.resolve("second")).followers(address).serverIndex(1));
+            Set<String> servers = new HashSet<>();
+            for (int count = 0; count < 2; count++) {
+                Rewound rewound = rewinds.poll(60, TimeUnit.SECONDS);
+                assertEquals(1, rewound.version());
+                servers.add(rewound.server());
+            }
+            assertEquals(Set.of(first.address(), address), servers);
+            store.checkpointOnServers("model");
+            local.restore(folder.resolve("model"));
+            try (NDArray pulled = store.pull("w"); NDArray restored = local.pull("w")) {
+                assertArrayEquals(ones.toFloats(), pulled.toFloats());
+                assertArrayEquals(ones.toFloats(), restored.toFloats());
+            }
+        } finally {
+            second.close();
         }
     }
 
