@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 79eece2d
+// CRC-32 of the source: 55740907
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -262,6 +262,7 @@ pub struct PointRequest {}
 /// A server was restarted, so all go back to the newest point that all have.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Rewind {
+    /// 0 if there is none: the server, which has no points, begins without values.
     #[prost(uint64, tag = "1")]
     pub point: u64,
     /// Identifies this message.

@@ -23,6 +23,9 @@ use crate::runtime::in_place;
 /// How soon a server tries again to begin another run.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// How long the end of a server waits for a run that begins.
+const BEGINS: Duration = Duration::from_secs(5);
+
 /// What all runs of a server share.
 pub(crate) struct Parts {
     pub(crate) contents: Arc<Contents>,
@@ -221,9 +224,9 @@ impl Runs {
     /// Ends the present run, with the server. Then another server may use the recovery points.
     pub(crate) async fn end(&self) {
         self.parts.end.cancel();
-        // A run that begins is the last one.
-        let _none_begins = self.beginning.lock().await;
-        if let Some((points, _)) = &self.parts.points {
+        // A run that begins is the last one. It may wait for a call that does not end.
+        let none_begins = tokio::time::timeout(BEGINS, self.beginning.lock()).await;
+        if let (Some((points, _)), Ok(_)) = (&self.parts.points, none_begins) {
             points.release();
         }
     }

@@ -57,8 +57,10 @@ impl Recovery {
                 return runs.begin_again(rewind).await;
             }
             let text = "a server was restarted, and there is no point that all servers have";
-            tracing::error!("{text}");
-            self.last().state.error = Some(text.to_owned());
+            let before = self.last().state.error.replace(text.to_owned());
+            if before.is_none_or(|before| before != text) {
+                tracing::error!("{text}");
+            }
             if !self.awaits_others {
                 let newest = self.group.newest_rewind();
                 if newest > self.rewound_by {
