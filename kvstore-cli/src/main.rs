@@ -60,12 +60,10 @@ fn command() -> Command {
             "What the journal keeps: full (the default) for `kvstore replay`, or order, without \
              values",
         ))
-        .arg(
-            Arg::new("journal_required")
-                .long("journal-required")
-                .action(ArgAction::SetTrue)
-                .help("Fails calls, instead of stopping the journal, if it cannot be written"),
-        )
+        .arg(flag(
+            "journal_required",
+            "Fails calls, instead of stopping the journal, if it cannot be written",
+        ))
         .arg(text("lease", "How many seconds a silent member stays live [default: 10]"))
         .args(protection("Listens on addresses that other machines reach, without certificates"))
         .arg(text("peer_connections", "The most connections from one machine [default: 256]"))
@@ -76,12 +74,10 @@ fn command() -> Command {
         ))
         .arg(text("keys", "The most keys [default: 4000000]"))
         .arg(text("metrics", "The address for /metrics and /healthz over HTTP; without one, none"))
-        .arg(
-            Arg::new("status_page")
-                .long("status-page")
-                .action(ArgAction::SetTrue)
-                .help("Adds a page with members, keys and throughput to the address of --metrics"),
-        )
+        .arg(flag(
+            "status_page",
+            "Adds a page with members, keys and throughput to the address of --metrics",
+        ))
         .arg(
             text("followers", "For the first of several servers: the others, for rounds over all")
                 .value_name("HOST:PORT,.."),
@@ -100,12 +96,7 @@ fn command() -> Command {
         .about("Shows the members and the size of a server")
         .arg(text("server", "The address of the server").default_value(DEFAULT_ADDRESS))
         .arg(text("timeout", "How many seconds to wait").default_value("5"))
-        .arg(
-            Arg::new("ready")
-                .long("ready")
-                .action(ArgAction::SetTrue)
-                .help("Fails if the server waits for other servers and accepts no calls"),
-        )
+        .arg(flag("ready", "Fails if the server waits for other servers and accepts no calls"))
         .args(protection("Connects to other machines without certificates"));
     let certs = Command::new("certs")
         .about("Makes certificates for servers and members, signed by a private authority")
@@ -139,12 +130,12 @@ fn replay_command() -> Command {
         .arg(text("from", "The checkpoint to begin with, a file or a folder [default: the start]"))
         .arg(text("to", "The checkpoint to end with and to compare [default: the end]"))
         .arg(text("write", "Where to write a checkpoint of the values at the end"))
-        .arg(
-            Arg::new("steps")
-                .long("steps")
-                .action(ArgAction::SetTrue)
-                .help("Lists each push and round with its keys, versions and members"),
-        )
+        .arg(flag("steps", "Lists each push and round with its keys, versions and members"))
+}
+
+/// Returns an argument without a value.
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    text(name, help).action(ArgAction::SetTrue)
 }
 
 fn text(name: &'static str, help: &'static str) -> Arg {

@@ -166,7 +166,7 @@ fn a_journal_without_values_is_shown() {
     assert!(text(&output.stderr).contains("journal_mode full"), "{}", text(&output.stderr));
 }
 
-/// A part of a round's journal, from one checkpoint to another.
+/// A part of a journal of rounds, from one checkpoint to another.
 #[test]
 fn a_replay_begins_and_ends_with_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +199,7 @@ fn a_replay_begins_and_ends_with_checkpoints() {
         let step = format!("  w version {version}  worker (weight 2)\n");
         assert!(shown.contains(&step), "{shown}");
     }
-    // The contents of another server are not in this journal.
+    // The end is before the beginning.
     let output = replay(&[&journal, "--from", &second, "--to", &first]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("at no record"), "{}", text(&output.stderr));

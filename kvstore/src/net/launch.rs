@@ -439,7 +439,7 @@ mod tests {
         let first = thread::spawn(move || join(&job("worker 0", port)).unwrap());
         let store = join(&job("worker 1", port)).unwrap();
         let other = first.join().unwrap();
-        // The keys are on both servers, of which one leads the rounds.
+        // The keys are on both servers. One of them leads the rounds.
         for key in ["a", "b", "c", "d"] {
             store.init(key, &one().unwrap()).unwrap();
             thread::scope(|scope| {
