@@ -86,6 +86,17 @@ class Card:
         finally:
             call("cuCtxSetCurrent", previous)
 
+    @staticmethod
+    def current_number() -> int:
+        """Returns the number of this thread's current GPU: the first one if the thread has not
+        selected any, as in the CUDA runtime.
+        """
+        context, number = ctypes.c_void_p(), ctypes.c_int()
+        call("cuCtxGetCurrent", ctypes.byref(context))
+        if context.value:
+            call("cuCtxGetDevice", ctypes.byref(number))
+        return number.value
+
     def new_stream(self) -> int:
         """Returns a stream that does not wait for any other stream."""
         stream = ctypes.c_void_p()
@@ -201,12 +212,16 @@ _capsule_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Array:
-    """An array on a GPU. The constructor queues the copy of `values`. `strides` are in elements,
-    `offset` is in bytes.
+    """An array on a GPU, which is exported as PyTorch exports tensors. The constructor queues the
+    copy of `values`. `strides` are in elements, `offset` is in bytes.
     """
 
     #: Whether `__dlpack__` supports `max_version`.
     knows_versions = True
+    #: Whether `__dlpack__` rejects arrays of GPUs that are not current, as PyTorch 2.9 does.
+    #: Otherwise the consumer's stream waits for the stream of the current GPU, as in CuPy and in
+    #: older versions of PyTorch.
+    rejects_others = True
 
     def __init__(
         self,
@@ -270,8 +285,15 @@ class Array:
             raise TypeError(f"unexpected {sorted(options)}")
         self.requests.append(options)
         assert isinstance(stream, int) and stream not in (-1, 0)
+        current = self.card.current_number()
+        if current != self.card.number and self.rejects_others:
+            raise BufferError(
+                "Can't export tensors on a different CUDA device index. "
+                f"Expected: {self.card.number}. Current device: {current}."
+            )
         self.streams.append(stream)
-        self.card.let_wait(stream, self.card.stream)
+        producer = self.card if current == self.card.number else CARDS[current]
+        producer.let_wait(stream, producer.stream)
         return self.capsule(stream)
 
     def capsule(self, stream: int, device: tuple[int, int] | None = None) -> Any:
@@ -311,9 +333,10 @@ class Array:
 
 
 class OldArray(Array):
-    """An array of a library without DLPack versions."""
+    """An array of a library without DLPack versions, which is exported as CuPy exports arrays."""
 
     knows_versions = False
+    rejects_others = False
 
 
 class OnlyInterface:

@@ -76,11 +76,11 @@ pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,
     Checkpoints, Compression, DType, Description, Device, DeviceInterop, DeviceKind, DeviceMemory,
-    Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator, GroupMember,
-    Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer, OptimizerState,
-    OptimizerStates, PulledValue, Queue, Range, Reduction, Result, Rewound, RowSparse, Scalar,
-    Shape, Snapshot, SnapshotFile, SnapshotSource, Tensor, TensorSpec, UnaryOp, Updater, Value,
-    Warmup, WorkerGroup, bf16, f16, push_staleness, storage::Storage,
+    Distribution, Element, Entered, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator,
+    GroupMember, Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer,
+    OptimizerState, OptimizerStates, PulledValue, Queue, Range, Reduction, Result, Rewound,
+    RowSparse, Scalar, Shape, Snapshot, SnapshotFile, SnapshotSource, Tensor, TensorSpec, UnaryOp,
+    Updater, Value, Warmup, WorkerGroup, bf16, f16, push_staleness, storage::Storage,
 };
 
 /// Runs the Rust code of the manual.

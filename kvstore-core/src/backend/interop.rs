@@ -109,6 +109,23 @@ impl fmt::Debug for ForeignMemory {
     }
 }
 
+/// Keeps the hardware of a device current in the thread that entered it. Dropping it restores the
+/// hardware that was current before.
+pub struct Entered(#[expect(dead_code, reason = "it is held, not read")] Box<dyn Any>);
+
+impl Entered {
+    /// Wraps the guard of a backend.
+    pub fn new(guard: impl Any) -> Self {
+        Self(Box::new(guard))
+    }
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entered")
+    }
+}
+
 /// Shares device memory with other libraries of the process. This is the optional part of a
 /// [`Backend`](crate::Backend) whose memory has addresses.
 pub trait DeviceInterop {
@@ -127,6 +144,10 @@ pub trait DeviceInterop {
     /// Returns the queue of all work on the device. Another library may pass its memory to this
     /// crate after this queue waits for that library's work.
     fn queue(&self, device: Device) -> Result<Queue>;
+
+    /// Makes the hardware of the device current in this thread until the result is dropped. Other
+    /// libraries use the thread's current hardware when they are called.
+    fn enter(&self, device: Device) -> Result<Entered>;
 
     /// Makes later work on the device wait for the work in another library's queue.
     fn wait_for(&self, device: Device, other: Queue) -> Result<()>;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use kvstore_core::storage::{Span, SpanMut, Storage, open};
-use kvstore_core::{Device, DeviceInterop, Error, ForeignMemory, Queue, Result};
+use kvstore_core::{Device, DeviceInterop, Entered, Error, ForeignMemory, Queue, Result};
 
 use super::CudaBackend;
 use crate::args::strided::{StridedArgs, kernel};
@@ -32,6 +32,10 @@ impl DeviceInterop for CudaBackend {
 
     fn queue(&self, device: Device) -> Result<Queue> {
         Ok(self.card(device)?.queue())
+    }
+
+    fn enter(&self, device: Device) -> Result<Entered> {
+        self.card(device)?.context().bind().map(Entered::new)
     }
 
     fn wait_for(&self, device: Device, other: Queue) -> Result<()> {

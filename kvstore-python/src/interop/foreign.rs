@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvstore::{DType, Device, DeviceKind, TensorSpec};
+use kvstore::{DType, Device, DeviceKind, Entered, TensorSpec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,7 +13,9 @@ use super::block::Block;
 use super::dlpack::{DlDevice, HOST, Place};
 use super::{dtypes, pytorch, stream};
 use crate::convert;
-use crate::interpreter::error::{detached, invalid, is_replaceable, optional, type_error};
+use crate::interpreter::error::{
+    detached, invalid, is_replaceable, optional, to_python, type_error,
+};
 use crate::interpreter::finalization;
 use crate::numpy;
 
@@ -47,6 +49,7 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
                 Place::On(device) => (device, queue(py, device)?),
                 Place::Elsewhere(_) => (Device::default(), None),
             };
+            let _entered = enter(py, device)?;
             capsule(&plain, place, queue).map(|capsule| (capsule, device))
         }
         Err(reason) => Err(reason),
@@ -163,6 +166,17 @@ fn queue(py: Python<'_>, device: Device) -> PyResult<Option<usize>> {
     }
     let queue = detached(py, || kvstore::backends().interop(device)?.queue(device))?;
     Ok(Some(queue.number()))
+}
+
+/// Makes a GPU current in this thread until the result is dropped. PyTorch exports only tensors of
+/// the current GPU. Other libraries would let the consumer wait for a stream of the current GPU.
+/// Open the GPU before, because this takes long.
+fn enter(py: Python<'_>, device: Device) -> PyResult<Option<Entered>> {
+    if device.kind() == DeviceKind::Cpu {
+        return Ok(None);
+    }
+    let entered = kvstore::backends().interop(device).and_then(|interop| interop.enter(device));
+    entered.map(Some).map_err(|error| to_python(py, error))
 }
 
 /// Returns the location of an object's elements. Without a backend for the GPU, the elements are
