@@ -240,6 +240,53 @@ fn a_driver_error_names_its_function() {
     }
 }
 
+/// Some errors make the GPU unusable for the rest of the process. Their messages say what to do.
+#[test]
+fn errors_that_last_name_the_way_out() {
+    let _alone = alone();
+    if is_real() {
+        println!("not run: only the emulated driver can be made to fail");
+        return;
+    }
+    let backends = backends();
+    for (number, name, advice) in [
+        (700, "CUDA_ERROR_ILLEGAL_ADDRESS", "restart it"),
+        (3, "CUDA_ERROR_NOT_INITIALIZED", "start the process with `spawn`"),
+    ] {
+        emulator::fail(&format!("cuMemAlloc_v2:0={number}")).unwrap();
+        let error = zeros(&backends, Device::gpu(0), 1 << 20).unwrap_err();
+        emulator::fail("").unwrap();
+        let text = error.chain();
+        assert!(text.contains(name) && text.ends_with(advice), "{text}");
+    }
+}
+
+/// A system may have little memory that can be pinned. Copies then wait for each other.
+#[test]
+fn copies_wait_for_pinned_memory() {
+    let _alone = alone();
+    if is_real() {
+        println!("not run: only the emulated driver can be made to fail");
+        return;
+    }
+    let bytes: Vec<u8> = (0_u32..20 << 20).map(|index| (index >> 9).to_le_bytes()[0]).collect();
+    let spec = || TensorSpec::new([bytes.len()], DType::U8);
+    for available in [1, 2] {
+        let backends = backends();
+        emulator::fail(&format!("cuMemHostAlloc:{available}+=2")).unwrap();
+        let tensor = Tensor::from_bytes(&backends, Device::gpu(0), spec(), &bytes).unwrap();
+        assert!(tensor.to_bytes().unwrap() == bytes, "{available} pieces");
+        emulator::fail("").unwrap();
+    }
+    let backends = backends();
+    emulator::fail("cuMemHostAlloc:0+=2").unwrap();
+    let error = Tensor::from_bytes(&backends, Device::gpu(0), spec(), &bytes).unwrap_err();
+    emulator::fail("").unwrap();
+    assert_eq!(error.code(), ErrorCode::OutOfMemory, "{error}");
+    let tensor = Tensor::from_bytes(&backends, Device::gpu(0), spec(), &bytes).unwrap();
+    assert!(tensor.to_bytes().unwrap() == bytes);
+}
+
 /// Keys of several dtypes need several launches. No kernel is queued if copying the list of any
 /// launch fails.
 #[test]

@@ -1,6 +1,8 @@
 //! [`Batch`]: the jobs of one launch, in the form that is copied to the GPU.
 
-use kvstore_core::{DType, Result, fallible};
+use std::fmt::Display;
+
+use kvstore_core::{DType, Error, Result, fallible};
 
 /// An address in the memory of a GPU.
 pub type Address = u64;
@@ -47,11 +49,12 @@ pub struct Batch<J> {
     jobs: Vec<J>,
     addends: Vec<Address>,
     num_tiles: u64,
+    num_jobs: u32,
 }
 
 impl<J> Default for Batch<J> {
     fn default() -> Self {
-        Self { jobs: Vec::new(), addends: Vec::new(), num_tiles: 0 }
+        Self { jobs: Vec::new(), addends: Vec::new(), num_tiles: 0, num_jobs: 0 }
     }
 }
 
@@ -60,16 +63,19 @@ impl<J> Batch<J> {
     /// its addends in the list, and their number.
     ///
     /// # Errors
-    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    /// - [`Error::Unsupported`] if the batch would have more than `u32::MAX` jobs or addends.
     pub(crate) fn push_job(
         &mut self,
         addends: &[Address],
         num_tiles: u64,
         job: impl FnOnce(u64, u32, u32) -> J,
     ) -> Result<()> {
+        let num_addends = count(addends.len())?;
+        let num_jobs = count(self.jobs.len() + 1)?;
         let first = self.push_list(addends.iter().copied())?;
-        let job = job(self.num_tiles, first, count(addends.len()));
-        fallible::push(&mut self.jobs, job)?;
+        fallible::push(&mut self.jobs, job(self.num_tiles, first, num_addends))?;
+        self.num_jobs = num_jobs;
         self.num_tiles += num_tiles;
         Ok(())
     }
@@ -77,9 +83,11 @@ impl<J> Batch<J> {
     /// Appends to the list of addends, and returns the position of the first appended one.
     ///
     /// # Errors
-    /// - [`Error::OutOfMemory`](kvstore_core::Error::OutOfMemory) if there is not enough memory.
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    /// - [`Error::Unsupported`] if the batch would have more than `u32::MAX` jobs or addends.
     pub(crate) fn push_list(&mut self, list: impl ExactSizeIterator<Item = u64>) -> Result<u32> {
-        let first = count(self.addends.len());
+        let first = count(self.addends.len())?;
+        count(self.addends.len() + list.len())?;
         fallible::reserve(&mut self.addends, list.len())?;
         self.addends.extend(list);
         Ok(first)
@@ -102,12 +110,29 @@ impl<J> Batch<J> {
 
     /// Returns the argument of the kernel for lists at these addresses.
     pub fn args(&self, jobs: Address, addends: Address) -> Args {
-        let num_jobs = count(self.jobs.len());
-        Args { jobs, addends, num_tiles: self.num_tiles, num_jobs, unused: 0 }
+        Args { jobs, addends, num_tiles: self.num_tiles, num_jobs: self.num_jobs, unused: 0 }
     }
 }
 
-/// Converts a number to `u32`, the type of counts in kernels. A longer list would take 32 GiB.
-pub(crate) fn count(number: impl TryInto<u32>) -> u32 {
-    number.try_into().unwrap_or(u32::MAX)
+/// Converts a number to `u32`, the type of counts in kernels.
+///
+/// # Errors
+/// - [`Error::Unsupported`] if the number is larger. Such a list would take 32 GiB.
+pub(crate) fn count(number: impl TryInto<u32> + Copy + Display) -> Result<u32> {
+    number.try_into().map_err(|_| {
+        let max = u32::MAX;
+        Error::Unsupported(format!("lists of one call for a GPU: {number} entries, at most {max}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn counts_that_kernels_cannot_have_are_rejected() {
+        assert_eq!(count(0xffff_ffff_u64).unwrap(), u32::MAX);
+        let text = count(0x1_0000_0000_u64).unwrap_err().to_string();
+        assert!(text.contains("4294967296 entries, at most 4294967295"), "{text}");
+    }
 }

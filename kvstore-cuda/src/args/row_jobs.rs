@@ -167,7 +167,7 @@ impl Batch<RowSumJob> {
             return Ok(());
         }
         let unit = rows.unit(dtype, [(dst, dtype)]);
-        let (cut, num_tiles) = RowCut::new(rows.num_rows(), rows.row_len, unit);
+        let (cut, num_tiles) = RowCut::new(rows.num_rows(), rows.row_len, unit)?;
         let addends = rows.push_lists(dtype, self)?;
         self.push_job(&[], num_tiles, |first_tile, _, _| RowSumJob {
             first_tile,
@@ -199,7 +199,8 @@ impl Batch<RowScatterJob> {
         // Use the largest unit that divides the row length and both addresses.
         let fits = |unit: &usize| places.iter().all(|place| place.is_multiple_of(*unit as u64));
         let unit = [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
-        let (cut, num_tiles) = RowCut::new(num_rows, row_bytes, unit);
+        let (cut, num_tiles) = RowCut::new(num_rows, row_bytes, unit)?;
+        let num_indices = count(indices.len())?;
         let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()))?;
         self.push_job(&[], num_tiles, |first_tile, _, _| RowScatterJob {
             first_tile,
@@ -207,7 +208,7 @@ impl Batch<RowScatterJob> {
             rows: rows.address,
             dst: dst.address,
             first_index,
-            num_indices: count(indices.len()),
+            num_indices,
         })
     }
 }
@@ -247,7 +248,7 @@ impl Batch<RowUpdateJob> {
         let vectors = if rule.is_rowwise() { master } else { states };
         let changed = vectors.iter().map(|state| (*state, arithmetic));
         let unit = gradient.unit(dtype, changed.chain([(weight, dtype)]));
-        let (cut, num_tiles) = RowCut::new(indices.len(), gradient.row_len, unit);
+        let (cut, num_tiles) = RowCut::new(indices.len(), gradient.row_len, unit)?;
         let addends = gradient.push_lists(dtype, self)?;
         let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()))?;
         let mut addresses = [0; MAX_STATES];
@@ -270,19 +271,19 @@ impl Batch<RowUpdateJob> {
 impl RowCut {
     /// Returns the division of rows of `row_len` elements into units of `unit`, and the number of
     /// tiles. There must be at least one row.
-    fn new(num_rows: usize, row_len: usize, unit: usize) -> (Self, u64) {
+    fn new(num_rows: usize, row_len: usize, unit: usize) -> Result<(Self, u64)> {
         let (num_rows, num_units) = (num_rows as u64, (row_len / unit) as u64);
         let rows_per_tile = (TILE / num_units).max(1);
         let tiles_per_row = num_units.div_ceil(TILE);
         let cut = Self {
             num_rows,
             num_units,
-            rows_per_tile: count(rows_per_tile),
-            tiles_per_row: count(tiles_per_row),
-            reciprocal: count((1_u64 << SHIFT).div_ceil(num_units.min(TILE))),
-            unit: count(unit as u64),
+            rows_per_tile: count(rows_per_tile)?,
+            tiles_per_row: count(tiles_per_row)?,
+            reciprocal: count((1_u64 << SHIFT).div_ceil(num_units.min(TILE)))?,
+            unit: count(unit as u64)?,
         };
-        (cut, num_rows.div_ceil(rows_per_tile) * tiles_per_row)
+        Ok((cut, num_rows.div_ceil(rows_per_tile) * tiles_per_row))
     }
 }
 
@@ -327,12 +328,13 @@ impl Rows<'_> {
             addend.address + (source.row * row_bytes) as u64
         }))?;
         let is_plain = self.starts.iter().enumerate().all(|(sum, start)| sum == *start);
+        // A start is at most the number of sources, which fits into 32 bits.
         let starts = self.starts.chunks(2).map(|pair| {
-            let half = |index: usize| pair.get(index).map_or(0, |start| u64::from(count(*start)));
+            let half = |index: usize| pair.get(index).map_or(0, |start| *start as u64);
             half(0) | half(1) << 32
         });
         let first_start = if is_plain { NEVER } else { batch.push_list(starts)? };
-        Ok(RowAddends { first_source, first_start, full: count(self.full), unused: 0 })
+        Ok(RowAddends { first_source, first_start, full: count(self.full)?, unused: 0 })
     }
 }
 
@@ -382,7 +384,7 @@ mod tests {
     #[test]
     fn multiplying_by_the_reciprocal_gives_the_quotient() {
         for num_units in 1..=TILE {
-            let (cut, _) = RowCut::new(1, num_units.try_into().unwrap(), 1);
+            let (cut, _) = RowCut::new(1, num_units.try_into().unwrap(), 1).unwrap();
             for number in 0..u32::try_from(TILE).unwrap() {
                 let quotient = number.checked_mul(cut.reciprocal).unwrap() >> SHIFT;
                 assert_eq!(u64::from(quotient), u64::from(number) / num_units);
@@ -401,7 +403,7 @@ mod tests {
             (5, 1024, 5),
             (3, 1025, 6),
         ] {
-            assert_eq!(RowCut::new(num_rows, 4 * num_units, 4).1, expected, "{num_units}");
+            assert_eq!(RowCut::new(num_rows, 4 * num_units, 4).unwrap().1, expected, "{num_units}");
         }
     }
 }

@@ -23,5 +23,33 @@ pub(crate) fn check(device: Device, function: &str, result: CUresult) -> Result<
         return Ok(());
     }
     let operation = format!("the NVIDIA driver failed in {function}");
-    Err(Error::Backend { device, operation, source: name_of(result).into() })
+    let source = format!("{}{}", name_of(result), advice(result)).into();
+    Err(Error::Backend { device, operation, source })
+}
+
+/// Returns what the user can do about an error, ready to follow its name, or an empty string.
+fn advice(result: CUresult) -> &'static str {
+    match result {
+        // The driver reports these errors for all later calls of the process.
+        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+        | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+        | CUresult::CUDA_ERROR_INVALID_PC
+        | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+        | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+        | CUresult::CUDA_ERROR_LAUNCH_FAILED
+        | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+        | CUresult::CUDA_ERROR_ASSERT
+        | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+        | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+        | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
+            ": this process can no longer use the GPU, restart it"
+        }
+        // The store initialises the driver before all other calls, so only a fork can undo it.
+        CUresult::CUDA_ERROR_NOT_INITIALIZED => {
+            ": the driver does not work in a forked process, start the process with `spawn`"
+        }
+        CUresult::CUDA_ERROR_DEINITIALIZED => ": the process is ending",
+        _ => "",
+    }
 }

@@ -173,16 +173,24 @@ impl Card {
         }
     }
 
-    /// Returns memory to the driver.
+    /// Returns blocks of memory to the driver, after one wait for the queued work.
     ///
     /// # Safety
-    /// - `address` was returned by `allocate` of this GPU and has not been freed.
+    /// - `allocate` of this GPU returned each address, and it has not been freed.
     /// - Only work that is already queued uses the memory.
-    pub(crate) unsafe fn free(&self, address: Address) -> Result<()> {
+    pub(crate) unsafe fn free(&self, blocks: impl IntoIterator<Item = Address>) -> Result<()> {
+        let mut blocks = blocks.into_iter().peekable();
+        if blocks.peek().is_none() {
+            return Ok(());
+        }
         let _bound = self.context.bind()?;
         self.synchronize()?;
         // The queued work is done, so the memory is unused.
-        call!(self.device, cuMemFree_v2(address))
+        let mut result = Ok(());
+        for block in blocks {
+            result = call!(self.device, cuMemFree_v2(block)).and(result);
+        }
+        result
     }
 
     /// Queues a copy from the host to this GPU.

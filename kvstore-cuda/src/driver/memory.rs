@@ -161,7 +161,7 @@ impl Memory {
         // There is not enough memory for the list, so free the block. Ignores errors of earlier
         // work, which other calls report.
         // SAFETY: the caller was the last owner.
-        let _ = unsafe { card.free(address) };
+        let _ = unsafe { card.free([address]) };
     }
 
     /// Returns unused blocks to the driver.
@@ -170,10 +170,10 @@ impl Memory {
         for card in self.devices.open() {
             let Some(mut free) = self.free_of(card.device()) else { continue };
             free.num_bytes = 0;
-            for address in free.blocks.drain().flat_map(|(_, addresses)| addresses) {
-                // SAFETY: the block has no owner.
-                result = unsafe { card.free(address) }.and(result);
-            }
+            let blocks = std::mem::take(&mut free.blocks);
+            drop(free);
+            // SAFETY: the blocks have no owner.
+            result = unsafe { card.free(blocks.into_values().flatten()) }.and(result);
         }
         result
     }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kvstore_core::{Error, Result};
+use kvstore_core::{Device, Error, Result};
 
 use super::card::Card;
 use super::handles::{Event, Pinned};
@@ -19,6 +19,8 @@ const SHORT: usize = 64 << 10;
 /// The largest number of pieces of each length. If all are in use, a call waits for the oldest one.
 const MAX_LONG: usize = 8;
 const MAX_SHORT: usize = 256;
+/// The number of short pieces in an allocation.
+const PER_ALLOCATION: usize = 16;
 /// The number of pieces that a read requests before it copies the first one out.
 const AHEAD: usize = 2;
 
@@ -114,7 +116,14 @@ impl Staging {
             if under_way.len() == AHEAD {
                 self.finish(under_way.pop_front())?;
             }
-            let mut piece = self.take(card, part.len())?;
+            let mut piece = match self.take(card, part.len()) {
+                // This read itself may hold all the memory that can be pinned.
+                Err(Error::OutOfMemory { .. }) if !under_way.is_empty() => {
+                    self.finish(under_way.pop_front())?;
+                    self.take(card, part.len())?
+                }
+                taken => taken?,
+            };
             // SAFETY: the piece is kept until the copy is done, and the caller guarantees `src`.
             unsafe { card.copy_out(piece.memory.bytes_mut().as_mut_ptr(), start, part.len()) }?;
             piece.keep_until_now(card)?;
@@ -131,15 +140,18 @@ impl Staging {
             part.copy_from_slice(room);
         }
         let mut pieces = lock(self.pieces(part.len()));
-        if pieces.len() < MAX_LONG {
+        if pieces.len() < max_pieces(part.len()) {
             pieces.push_front(piece);
         }
         Ok(())
     }
 
-    /// Returns an unused piece for `num_bytes` bytes. Waits for one if all pieces are in use.
+    /// Returns an unused piece for `num_bytes` bytes. Waits for one if all pieces are in use, or if
+    /// no more memory can be pinned.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if no more memory can be pinned and other calls have all pieces.
     fn take(&self, card: &Card, num_bytes: usize) -> Result<Piece> {
-        let (most, len) = if num_bytes <= SHORT { (MAX_SHORT, SHORT) } else { (MAX_LONG, LONG) };
         let mut pieces = lock(self.pieces(num_bytes));
         // Drop pieces of a GPU that has failed.
         let is_free = loop {
@@ -149,21 +161,56 @@ impl Staging {
                 None => break false,
             }
         };
-        if !is_free && pieces.len() < most {
+        if !is_free && pieces.len() < max_pieces(num_bytes) {
             drop(pieces);
-            return Ok(Piece { memory: Pinned::new(card, len)?, until: None });
+            if let Some(piece) = self.grow(card, num_bytes)? {
+                return Ok(piece);
+            }
+            pieces = lock(self.pieces(num_bytes));
         }
         let piece = pieces.pop_front();
         drop(pieces);
-        let mut piece = piece.ok_or_else(|| Error::Internal("no piece to wait for".to_owned()))?;
+        let requested = piece_bytes(num_bytes);
+        let mut piece = piece.ok_or_else(|| Error::OutOfMemory {
+            device: Device::cpu(0),
+            requested,
+            in_use: 0,
+            limit: None,
+        })?;
         piece.wait()?;
         Ok(piece)
+    }
+
+    /// Allocates pieces for copies of `num_bytes` bytes, and returns one of them. Returns `None` if
+    /// no more memory can be pinned.
+    fn grow(&self, card: &Card, num_bytes: usize) -> Result<Option<Piece>> {
+        let num_parts = if num_bytes <= SHORT { PER_ALLOCATION } else { 1 };
+        let Some(parts) = Pinned::allocate(card, piece_bytes(num_bytes), num_parts)? else {
+            return Ok(None);
+        };
+        let mut parts = parts.into_iter().map(|memory| Piece { memory, until: None });
+        let first = parts.next();
+        let mut pieces = lock(self.pieces(num_bytes));
+        for piece in parts {
+            pieces.push_front(piece);
+        }
+        Ok(first)
     }
 
     /// Returns the list of pieces for copies of `num_bytes` bytes.
     fn pieces(&self, num_bytes: usize) -> &Pieces {
         if num_bytes <= SHORT { &self.short } else { &self.long }
     }
+}
+
+/// Returns the length of the pieces for copies of `num_bytes` bytes.
+fn piece_bytes(num_bytes: usize) -> usize {
+    if num_bytes <= SHORT { SHORT } else { LONG }
+}
+
+/// Returns the largest number of pieces for copies of `num_bytes` bytes.
+fn max_pieces(num_bytes: usize) -> usize {
+    if num_bytes <= SHORT { MAX_SHORT } else { MAX_LONG }
 }
 
 fn lock(pieces: &Pieces) -> MutexGuard<'_, VecDeque<Piece>> {

@@ -26,6 +26,7 @@ typedef uint64_t u64;
     RESULT(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                              \
     RESULT(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                    \
     RESULT(CUDA_ERROR_NOT_READY, 600, "device not ready")                                          \
+    RESULT(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "an illegal memory access was encountered")           \
     RESULT(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, 704, "peer access is already enabled")          \
     RESULT(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "context is destroyed")                           \
     RESULT(CUDA_ERROR_UNKNOWN, 999, "unknown error")

@@ -63,22 +63,27 @@ void Driver::fail(const char *what) {
     if (!colon) return failures.clear();
     char *end;
     u64 num_calls = strtoull(colon + 1, &end, 10);
-    failures[std::string(what, colon)] = Failure{num_calls, *end == '+'};
+    bool is_lasting = *end == '+';
+    if (is_lasting) end++;
+    Result result = *end == '=' ? (Result)strtoul(end + 1, nullptr, 10) : CUDA_ERROR_UNKNOWN;
+    failures[std::string(what, colon)] = Failure{num_calls, is_lasting, result};
 }
 
-bool Driver::is_to_fail(const char *function) {
+Result Driver::failure_of(const char *function) {
     auto found = failures.find(function);
-    if (found == failures.end()) return false;
+    if (found == failures.end()) return CUDA_SUCCESS;
     if (found->second.num_calls > 0) {
         found->second.num_calls--;
-        return false;
+        return CUDA_SUCCESS;
     }
+    Result result = found->second.result;
     if (!found->second.is_lasting) failures.erase(found);
-    return true;
+    return result;
 }
 
 Result Driver::enter(const char *function, Needs needs) {
-    if (is_to_fail(function)) return CUDA_ERROR_UNKNOWN;
+    Result failure = failure_of(function);
+    if (failure != CUDA_SUCCESS) return failure;
     if (needs == Needs::NOTHING) return CUDA_SUCCESS;
     if (!is_initialized) return CUDA_ERROR_NOT_INITIALIZED;
     if (needs == Needs::CONTEXT && !current) return CUDA_ERROR_INVALID_CONTEXT;

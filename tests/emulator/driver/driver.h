@@ -86,8 +86,8 @@ class Driver {
 
     // Begins every function: returns requested errors, and may run some queued work at random.
     Result enter(const char *function, Needs needs);
-    // Makes a function fail. `what` is its name, `:`, the number of calls that succeed before, and
-    // `+` if all later calls fail, too.
+    // Makes a function fail. `what` is its name, `:`, the number of calls that succeed before, `+`
+    // if all later calls fail, too, and `=` with the number of an error.
     void fail(const char *what);
     // Runs work until the mark is reached. Releases the lock from time to time.
     void wait_for(const Mark &mark);
@@ -116,11 +116,13 @@ class Driver {
   private:
     Driver();
     void work_by_chance();
-    bool is_to_fail(const char *function);
+    // Returns the error that the next call of a function must return, or success.
+    Result failure_of(const char *function);
 
     struct Failure {
         u64 num_calls;
         bool is_lasting;
+        Result result;
     };
     std::map<std::string, Failure> failures;
     u32 mood = 0, mood_calls = 0;

@@ -10,7 +10,9 @@
 //! - `KV_EMULATED_SEED`: the seed of the order of work (the time)
 //! - `KV_EMULATED_FAIL`: calls that fail, in the format of [`fail`]
 
-#![expect(unsafe_code, reason = "loads a library and calls two of its functions")]
+#![expect(unsafe_code, reason = "loads a library and calls some of its functions")]
+
+pub mod null;
 
 use std::ffi::{CString, c_char};
 use std::path::{Path, PathBuf};
@@ -43,7 +45,8 @@ pub fn seed(seed: u64) -> Result<(), String> {
 }
 
 /// Makes calls of a driver function fail. `cuMemAlloc_v2:3` is the fourth call from now on,
-/// `cuMemAlloc_v2:3+` the fourth and all later ones. An empty string ends all failures.
+/// `cuMemAlloc_v2:3+` the fourth and all later ones. `=` and the number of an error may follow;
+/// otherwise the error is unknown. An empty string ends all failures.
 ///
 /// # Errors
 /// - The errors of [`load`].
@@ -73,7 +76,11 @@ pub fn sources() -> &'static Path {
 }
 
 fn build() -> Result<PathBuf, String> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/build.sh");
+    run(concat!(env!("CARGO_MANIFEST_DIR"), "/build.sh"))
+}
+
+/// Runs a script that builds a driver and prints its folder.
+fn run(script: &str) -> Result<PathBuf, String> {
     let output = Command::new(script).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{script}: {error}"))?;
     if !output.status.success() {
@@ -82,13 +89,14 @@ fn build() -> Result<PathBuf, String> {
     Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 
+/// Loads the driver in a folder.
+fn open(folder: &Path) -> Result<Library, String> {
+    // SAFETY: the library is built from the sources of this crate; its constructors and destructors
+    // use only its own memory.
+    unsafe { Library::new(folder.join("libcuda.so")) }.map_err(|error| error.to_string())
+}
+
 fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
-    let load = || {
-        let path = folder()?.join("libcuda.so");
-        // SAFETY: the library is built from `driver/`; its constructors and destructors use only
-        // its own memory.
-        unsafe { Library::new(path) }.map_err(|error| error.to_string())
-    };
-    LIBRARY.get_or_init(load).as_ref().map_err(Clone::clone)
+    LIBRARY.get_or_init(|| open(folder()?)).as_ref().map_err(Clone::clone)
 }
