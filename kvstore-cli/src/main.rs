@@ -79,7 +79,7 @@ fn command() -> Command {
             "Adds a page with members, keys and throughput to the address of --metrics",
         ))
         .arg(
-            text("followers", "For the first of several servers: the others, for rounds over all")
+            text("followers", "For the first of several servers: the others, which it leads")
                 .value_name("HOST:PORT,.."),
         )
         .arg(text(

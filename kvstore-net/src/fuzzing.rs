@@ -268,7 +268,7 @@ fn streams_of_members() -> Vec<Vec<u8>> {
         change(&mut request);
         Join(request)
     };
-    let (renewal, leave) = (Renewal(proto::Renewal {}), Leave(proto::Leave {}));
+    let (renewal, leave) = (Renewal(proto::Renewal::default()), Leave(proto::Leave {}));
     let all = [
         vec![join("b", 2, ALONE), renewal.clone(), renewal.clone(), leave.clone()],
         vec![join(NAME, PROCESS, ALONE), renewal.clone()],

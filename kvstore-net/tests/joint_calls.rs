@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kvstore_net::rules::{JointCalls, JointId, JointServers, made_elsewhere};
+use kvstore_net::rules::{JointCalls, JointId, JointServers, MOST_OPERATIONS, made_elsewhere};
 use proptest::prelude::*;
 
 fn id(process: u64, number: u64) -> JointId {
@@ -78,4 +78,26 @@ fn a_later_process_begins_anew() {
     assert!(!joint.is_given_up(&id(2, 2)), "the operation has ended");
     joint.remove_member("a");
     assert!(!joint.is_made(&id(2, 1)));
+}
+
+#[test]
+fn open_operations_are_bounded_and_ended_ones_make_room() {
+    let mut joint = JointCalls::default();
+    let most = MOST_OPERATIONS as u64;
+    for number in 1..=most {
+        assert!(joint.has_room(&id(1, number), 1));
+        joint.make(id(1, number), 1, JointServers::from([0, 1]));
+    }
+    assert!(!joint.has_room(&id(1, most + 1), 1));
+    assert!(joint.has_room(&id(1, most + 1), 2) && joint.has_room(&id(2, 1), 1));
+    // What another process says does not count.
+    joint.end("a", 2, most);
+    assert!(!joint.has_room(&id(1, most + 1), 1));
+    joint.end("a", 1, most);
+    assert!(joint.has_room(&id(1, most + 1), 1));
+    assert_eq!(joint.made().map(|(id, _)| id.number).collect::<Vec<_>>(), [most]);
+    // The calls of a replaced process are not made any more, and no call of the later one is lost.
+    joint.make(id(2, 1), 1, JointServers::from([0, 1]));
+    joint.give_up(id(1, most));
+    assert!(joint.is_made(&id(2, 1)) && !joint.is_given_up(&id(1, most)));
 }

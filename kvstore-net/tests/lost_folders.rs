@@ -9,16 +9,15 @@
 
 mod network;
 
-use std::fs;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvstore::backends;
-use kvstore_core::{Device, KvStore, Optimizer, Rewound, Snapshot, Tensor, WorkerGroup};
-use kvstore_net::{NetStore, NetStoreOptions, Server, ServerOptions};
-use tempfile::TempDir;
+use kvstore_core::{Device, KvStore, LocalStore, Optimizer, Snapshot, Tensor, WorkerGroup};
+use kvstore_net::{NetStore, NetStoreOptions};
 
+use self::network::group::{Group, rewinds};
 use self::network::{LONG, connect, eventually, key, value};
 
 /// The rows of the value, which all servers have parts of.
@@ -29,59 +28,8 @@ fn rows(number: f32) -> kvstore_core::Value {
     Tensor::from_slice(backends(), Device::cpu(0), [NUM_ROWS], &rows).unwrap().into()
 }
 
-/// Two servers, which continue from their folders when they are started again.
-struct Group {
-    folders: [TempDir; 2],
-    checkpoints: TempDir,
-    addresses: [String; 2],
-    servers: [Option<Server>; 2],
-}
-
-impl Group {
-    fn start() -> Self {
-        let mut group = Self {
-            folders: [(), ()].map(|()| tempfile::tempdir().unwrap()),
-            checkpoints: tempfile::tempdir().unwrap(),
-            addresses: [(), ()].map(|()| "127.0.0.1:0".to_owned()),
-            servers: [None, None],
-        };
-        for index in [1, 0] {
-            group.restart(index);
-        }
-        group
-    }
-
-    fn restart(&mut self, index: usize) {
-        self.servers[index] = None;
-        let options =
-            ServerOptions::new(&self.addresses[index]).recovery(self.folders[index].path());
-        let options = options.save_every(Duration::from_millis(20));
-        let options = options.checkpoints(self.checkpoints.path());
-        let options = if index == 0 { options.followers([&self.addresses[1]]) } else { options };
-        let server = Server::start(backends(), &options).unwrap();
-        self.addresses[index] = server.address().to_string();
-        self.servers[index] = Some(server);
-    }
-
-    /// Starts a server again without its recovery points.
-    fn restart_empty(&mut self, index: usize) {
-        self.servers[index] = None;
-        for entry in fs::read_dir(self.folders[index].path()).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
-        }
-        self.restart(index);
-    }
-
-    fn options(&self) -> NetStoreOptions {
-        NetStoreOptions::of_servers(&self.addresses).divide_above(NUM_ROWS).timeout(LONG)
-    }
-}
-
-fn rewinds(store: &NetStore) -> Receiver<Rewound> {
-    let (sender, receiver) = channel();
-    store.on_rewind(Box::new(move |rewound: &Rewound| drop(sender.send(rewound.clone())))).unwrap();
-    receiver
+fn options(group: &Group) -> NetStoreOptions {
+    group.options().divide_above(NUM_ROWS).timeout(LONG)
 }
 
 fn numbers(store: &NetStore) -> Vec<f32> {
@@ -98,8 +46,8 @@ fn push(store: &NetStore) {
 /// There is no point that both have. It is empty, and a checkpoint makes the group complete again.
 fn lose(lost: usize, is_in_rounds: bool) {
     println!("server {lost} loses its folder; rounds: {is_in_rounds}");
-    let mut group = Group::start();
-    let options = group.options();
+    let mut group = Group::start(2);
+    let options = options(&group);
     let options = if is_in_rounds { options.quorum(1) } else { options };
     let store = connect(&options);
     let rewinds = rewinds(&store);
@@ -117,8 +65,7 @@ fn lose(lost: usize, is_in_rounds: bool) {
     assert!(numbers(&store).iter().all(|number| *number == -2.0));
 
     group.restart_empty(lost);
-    let model = group.checkpoints.path().join("model");
-    let model = Snapshot::read(backends(), &model).unwrap();
+    let model = Snapshot::read(backends(), group.checkpoint("model")).unwrap();
     eventually("the checkpoint is restored", || store.rollback(&model).is_ok());
     for expected in [-2.0, -3.0, -4.0] {
         push(&store);
@@ -147,4 +94,40 @@ fn a_follower_may_lose_its_folder() {
 fn the_first_server_may_lose_its_folder() {
     lose(0, false);
     lose(0, true);
+}
+
+/// A follower that loses its folder may have a part in the round that is being committed. Such a
+/// round ends, and the next ones are made.
+#[test]
+fn a_folder_may_be_lost_while_rounds_are_committed() {
+    for attempt in 0..10 {
+        let mut group = Group::start(2);
+        let store = connect(&options(&group).quorum(1).grace(Duration::ZERO));
+        let keys = ["rows", "a", "b", "c"].map(key);
+        let init = || store.init(&keys, &[rows(0.0), value(0.0), value(0.0), value(0.0)]);
+        init().unwrap();
+        let (has_ended, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    // A push to a server without its values fails.
+                    let done =
+                        store.push(&keys, &[rows(1.0), value(1.0), value(1.0), value(1.0)], 0);
+                    assert!(begun.elapsed() < LONG / 2, "{done:?}");
+                    has_begun.store(true, Ordering::Relaxed);
+                }
+            });
+            eventually("rounds are made", || has_begun.load(Ordering::Relaxed));
+            thread::sleep(Duration::from_millis(100 + attempt));
+            group.restart_empty(1);
+            has_ended.store(true, Ordering::Relaxed);
+        });
+        eventually("the values are there again", || {
+            let empty = LocalStore::new("local", backends().clone()).unwrap();
+            empty.init(&keys, &[rows(0.0), value(0.0), value(0.0), value(0.0)]).unwrap();
+            store.rollback(&empty.snapshot().unwrap()).is_ok()
+        });
+        push(&store);
+    }
 }

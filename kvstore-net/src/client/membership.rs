@@ -13,6 +13,7 @@ use tonic::{Code, Status};
 
 use super::barriers::PassedBarriers;
 use super::connection::fraction;
+use super::operations::Operations;
 use super::streams::Streams;
 use crate::certificates::{Security, refusal};
 use crate::coordinator::Route;
@@ -41,6 +42,8 @@ pub(crate) struct Target {
     /// The number of connections for calls.
     pub(crate) connections: NonZeroUsize,
     pub(crate) security: Security,
+    /// The operations that change several servers of the list.
+    pub(crate) operations: Arc<Operations>,
 }
 
 /// The state of the membership.
@@ -305,9 +308,9 @@ impl Membership {
                     if last_answer.elapsed() > lease {
                         return Ended::Lost(format!("no answer in {} s", lease.as_secs_f64()));
                     }
-                    let _ = sender.try_send(to_server(member_message::Content::Renewal(
-                        proto::Renewal {},
-                    )));
+                    let ended_below = self.target.operations.ended_below();
+                    let renewal = member_message::Content::Renewal(proto::Renewal { ended_below });
+                    let _ = sender.try_send(to_server(renewal));
                 }
             }
         }

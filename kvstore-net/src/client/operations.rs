@@ -10,7 +10,7 @@ use crate::proto;
 
 /// The operations of a store that change several servers.
 #[derive(Debug, Default)]
-pub(super) struct Operations(Mutex<Numbers>);
+pub(crate) struct Operations(Mutex<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
@@ -83,6 +83,12 @@ impl Operations {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number below which all operations have ended.
+    pub(super) fn ended_below(&self) -> u64 {
+        let numbers = self.numbers();
+        numbers.open.first().copied().unwrap_or(numbers.last + 1)
+    }
+
     /// Begins an operation, if it changes more than one server.
     pub(super) fn begin(
         self: &Arc<Self>,
@@ -131,8 +137,7 @@ impl Operations {
 impl Operation {
     /// Returns what the calls of the operation know of it.
     pub(super) fn joint(&self) -> Joint {
-        let numbers = self.operations.numbers();
-        let ended_below = numbers.open.first().copied().unwrap_or(self.number);
+        let ended_below = self.operations.ended_below();
         let servers = self.servers.clone();
         // The call knows its history when it is made.
         let number = self.number;

@@ -69,8 +69,10 @@ impl Servers {
     where
         F: Future<Output = Result<Arc<Connection>>> + Send + 'static,
     {
+        let operations = Arc::<Operations>::default();
         let mut all: Vec<Arc<Connection>> = Vec::new();
-        for target in targets {
+        for mut target in targets {
+            target.operations = Arc::clone(&operations);
             if all.iter().any(|known| *known.server() == *target.server) {
                 let server = target.server;
                 return Err(Error::invalid(format!("servers: `{server}` is in the list twice")));
@@ -100,7 +102,7 @@ impl Servers {
             compression: Mutex::new(compression),
             residuals: Mutex::default(),
             snapshots: Arc::default(),
-            operations: Arc::default(),
+            operations,
             process: Origin::current(),
         })
     }

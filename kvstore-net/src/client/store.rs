@@ -82,6 +82,7 @@ impl NetStore {
             timeout: options.timeout,
             connections: options.connections,
             security: options.security.clone(),
+            operations: Arc::default(),
         });
         let local_member = Some(LocalMember::new(process));
         options.check()?;

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 55740907
+// CRC-32 of the source: 5652c361
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -110,6 +110,9 @@ pub struct LeaderStart {
     /// another group may have got the address.
     #[prost(uint64, tag = "6")]
     pub coordinated: u64,
+    /// Whether the leader has recovery points, so that all servers go back after its restart.
+    #[prost(bool, tag = "7")]
+    pub goes_back: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowerStart {
@@ -206,6 +209,9 @@ pub struct CutClosed {
     /// The newest point, if the server has not changed since, or 0.
     #[prost(uint64, tag = "3")]
     pub same_as: u64,
+    /// Keys are being added, so the server has no state now.
+    #[prost(bool, tag = "4")]
+    pub adds_keys: bool,
 }
 /// An operation that changes several servers: see JointCall.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -244,7 +250,7 @@ pub struct CutSnapshot {
     #[prost(message, optional, tag = "3")]
     pub request: ::core::option::Option<TakeSnapshot>,
 }
-/// No point with this number will be complete.
+/// No point with this number will be complete, so it is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CutCancelled {
     #[prost(uint64, tag = "1")]

@@ -16,6 +16,10 @@ pub struct JointId {
 /// The positions of the servers that an operation changes.
 pub type JointServers = BTreeSet<u32>;
 
+/// The most operations of a process that a server remembers. More than these cannot begin before
+/// the first of them has ended.
+pub const MOST_OPERATIONS: usize = 4096;
+
 /// The calls of joint operations that a server has made.
 ///
 /// A member says below which number all its operations have ended. Those are forgotten.
@@ -30,14 +34,22 @@ struct OfProcess {
     given_up: BTreeSet<u64>,
 }
 
+impl OfProcess {
+    fn end(&mut self, ended_below: u64) {
+        if ended_below > self.ended_below {
+            self.ended_below = ended_below;
+            self.made = self.made.split_off(&ended_below);
+            self.given_up = self.given_up.split_off(&ended_below);
+        }
+    }
+}
+
 impl JointCalls {
     /// Records that a call was made here.
     pub fn make(&mut self, id: JointId, ended_below: u64, servers: JointServers) {
         let number = id.number;
         let own = self.of_process(id);
-        own.ended_below = own.ended_below.max(ended_below);
-        own.made = own.made.split_off(&own.ended_below);
-        own.given_up = own.given_up.split_off(&own.ended_below);
+        own.end(ended_below);
         if number >= own.ended_below {
             own.made.insert(number, servers);
         }
@@ -51,9 +63,29 @@ impl JointCalls {
         own
     }
 
+    /// Records that all operations of a process below a number have ended.
+    pub fn end(&mut self, name: &str, process: u64, ended_below: u64) {
+        if let Some(own) = self.0.get_mut(name).filter(|own| own.process == process) {
+            own.end(ended_below);
+        }
+    }
+
+    /// Returns whether the server can remember another operation of a process, if those below
+    /// `ended_below` have ended.
+    pub fn has_room(&self, id: &JointId, ended_below: u64) -> bool {
+        let own = self.0.get(&id.name).filter(|own| own.process == id.process);
+        own.is_none_or(|own| {
+            own.made.len() < MOST_OPERATIONS
+                || own.made.range(ended_below..).count() < MOST_OPERATIONS
+        })
+    }
+
     /// Decides that the call of an operation is never made here, because the member has not been
-    /// connected for long.
+    /// connected for long. The calls of a process that another one has replaced are rejected anyway.
     pub fn give_up(&mut self, id: JointId) {
+        if self.0.get(&id.name).is_some_and(|own| own.process != id.process) {
+            return;
+        }
         let number = id.number;
         self.of_process(id).given_up.insert(number);
     }

@@ -22,7 +22,7 @@ pub use backoff::Backoff;
 pub use calls::{Begun, Calls, SavedCalls};
 pub use clocks::Clocks;
 pub use followed::Followed;
-pub use joint::{JointCalls, JointId, JointServers, made_elsewhere};
+pub use joint::{JointCalls, JointId, JointServers, MOST_OPERATIONS, made_elsewhere};
 pub use link::Link;
 pub use members::{Joined, Member, Members, Refusal, Role, SavedMember};
 pub use ownership::{Ownership, Standing};

@@ -3,28 +3,29 @@
 use std::time::Duration;
 
 use kvstore_core::{Error, Result};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::group::{Caller, CutStep, LONGEST_CUT};
+use super::group::{Caller, ClosedState, CutStep, LONGEST_CUT};
 use super::service::Service;
 use crate::proto;
 use crate::runtime::in_place;
 
-/// How soon a snapshot is tried again.
+/// How soon a snapshot is tried again: after an error, and after calls have waited for it in vain.
 const AGAIN: Duration = Duration::from_millis(50);
+const AFTER_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Lets no more calls take effect, because the leader begins a cut.
     pub(super) async fn close(&self, number: u64) {
-        let same_as = if let Some(recovery) = &self.recovery {
+        let state = if let Some(recovery) = &self.recovery {
             // If the state cannot be taken, the next step says so.
             recovery.closed().await.unwrap_or_default()
         } else {
             // The calls that take effect have done so.
             drop(self.effects.write().await);
-            0
+            ClosedState::default()
         };
-        self.group.report_closed(number, same_as);
+        self.group.report_closed(number, state);
         tokio::time::sleep(2 * LONGEST_CUT).await;
         self.group.give_up_cut(number);
     }
@@ -64,19 +65,25 @@ impl Service {
             let snapshot = proto::CutSnapshot { name, process, request };
             let service = self.clone();
             // In a task of its own, because a cut must be ended even if the member goes away.
-            let taken = tokio::spawn(async move { service.lead_snapshot(snapshot).await }).await;
+            let taken = async move { service.lead_snapshot(snapshot, deadline).await };
+            let taken = tokio::spawn(taken).await;
             let panicked = |error| Error::Internal(format!("a snapshot has panicked: {error}"));
             let Err(error) = taken.map_err(panicked).flatten() else { return Ok(()) };
             let may_pass = matches!(error, Error::Transport { .. } | Error::Timeout(_));
-            if !may_pass || self.group.is_over() || Instant::now() + AGAIN > deadline {
+            let is_timeout = matches!(error, Error::Timeout(_));
+            let again = if is_timeout { AFTER_TIMEOUT } else { AGAIN };
+            if !may_pass || self.group.is_over() || Instant::now() + again > deadline {
                 return Err(error);
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(again).await;
         }
     }
 
-    async fn lead_snapshot(&self, snapshot: proto::CutSnapshot) -> Result<()> {
-        let _one = self.group.one_cut().await;
+    async fn lead_snapshot(&self, snapshot: proto::CutSnapshot, deadline: Instant) -> Result<()> {
+        let _one = timeout_at(deadline, self.group.one_cut()).await.map_err(|_| {
+            let text = "a snapshot of all servers: another one or a recovery point is being made";
+            Error::Timeout(text.to_owned())
+        })?;
         let number = self.group.next_cut(self.group.newest_point());
         self.group.begin_cut(number)?;
         let cut = proto::Cut { number, snapshot: Some(snapshot), ..proto::Cut::default() };

@@ -60,7 +60,11 @@ impl MemberStream {
                             let _ = self.sender.try_send(Err(status));
                             return;
                         }
-                        let renewed = server_message::Content::Renewed(proto::Renewal {});
+                        if let Some(member_message::Content::Renewal(renewal)) = message.content {
+                            group.end_joint(&self.name, renewal.ended_below);
+                        }
+                        let renewed =
+                            server_message::Content::Renewed(proto::Renewal::default());
                         if let SendOutcome::Lost = self.send(renewed) {
                             break;
                         }

@@ -157,7 +157,8 @@ impl Server {
         let metrics_address = endpoint.as_ref().map(HttpEndpoint::address);
         // The number of the run is also the floor of incarnations, which a restart must not use
         // again.
-        let run = run_number();
+        let points = points(options)?;
+        let run = new_run(points.as_ref().map(|(points, _)| points))?;
         let coordinated = Coordinated::take(&runtime, options, address, run)?;
         let (place, leader, followers) = match coordinated {
             None => (None, None, followers(&runtime, &options.followers, &options.security)?),
@@ -179,7 +180,7 @@ impl Server {
             contents: Arc::clone(&contents),
             checkpoints: options.checkpoints.clone(),
             lease: options.lease,
-            points: points(options)?,
+            points,
             end: CancellationToken::new(),
             followers: Mutex::new(followers),
             next_run: |run| run_number().max(run + 1),
@@ -215,7 +216,6 @@ impl Server {
         let members = runtime.spawn(serve(acceptor, methods, incoming, ending));
         tracing::info!(%address, "serving");
         let serving = Mutex::new(Some(Serving { members, endpoint }));
-        let process = Origin::current();
         let security = options.security.clone();
         Ok(Self {
             address,
@@ -228,7 +228,7 @@ impl Server {
             end,
             serving,
             place,
-            process,
+            process: Origin::current(),
         })
     }
 
@@ -238,15 +238,16 @@ impl Server {
     }
 
     /// Makes this server lead others as [`ServerOptions::followers`] does, when their addresses
-    /// were not known at its start. No member may have joined, and it must not lead others yet.
+    /// were not known at its start. No member may have joined.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if an address is not one, or needs certificates.
+    /// - [`Error::InvalidArgument`] if the server leads others already.
     pub fn lead(&self, followers: &[String]) -> Result<()> {
         let runtime = runtime::parallel()?;
         let followers = self::followers(&runtime, followers, &self.security)?;
         let runs = Arc::clone(&self.runs);
-        runtime::wait(&runtime, async move { runs.lead(followers) })
+        runtime::wait(&runtime, async move { runs.lead(followers) })?
     }
 
     /// Returns why the server has ended by itself, if it has: another server has taken its place
@@ -382,6 +383,13 @@ fn points(options: &ServerOptions) -> Result<Option<(PointStore, Duration)>> {
         Ok((PointStore::Folder(folder), options.save_every))
     });
     points.transpose()
+}
+
+/// Returns the number of a run that continues from these points.
+fn new_run(points: Option<&PointStore>) -> Result<u64> {
+    let earlier = points.map_or(Ok(0), PointStore::newest_run)?;
+    // The clock of this machine may be behind that of the machine before.
+    Ok(run_number().max(earlier + 1))
 }
 
 /// Returns a number that is larger than that of any earlier run on this machine: the time in

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use kvstore_core::Result;
+use kvstore_core::{Error, Result};
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 
@@ -154,12 +154,19 @@ impl Runs {
         }
     }
 
-    /// Makes this server lead others from now on, if it does not yet.
-    pub(crate) fn lead(self: &Arc<Self>, followers: Vec<Led>) {
+    /// Makes this server lead others from now on.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if it leads others already.
+    pub(crate) fn lead(self: &Arc<Self>, followers: Vec<Led>) -> Result<()> {
         let service = self.service();
+        if service.group.num_followers() > 0 {
+            return Err(Error::invalid("followers: the server leads others already"));
+        }
         service.group.lead(followers.iter().map(|led| led.name.clone()));
         *self.parts.followers() = followers;
         self.start_leading(&service);
+        Ok(())
     }
 
     /// Begins another run, which continues from a recovery point. The calls of the present run have
@@ -174,6 +181,7 @@ impl Runs {
         }
         earlier.group.end_run();
         earlier.end.cancel();
+        earlier.health.start(false).await;
         recovery.stop().await;
         // The calls that take effect have done so.
         let between_calls = earlier.effects.write().await;

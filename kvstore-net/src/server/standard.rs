@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use kvstore_core::{Error, Result};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::HeaderMap;
@@ -40,34 +40,39 @@ type Boxed = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infa
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     reporter: HealthReporter,
+    /// The status that was reported last. Clients that watch it get each report.
+    last: Arc<Mutex<Option<ServingStatus>>>,
     is_ending: Arc<watch::Sender<bool>>,
 }
 
 impl Health {
     pub(super) fn new() -> Self {
-        Self { reporter: HealthReporter::new(), is_ending: Arc::new(watch::Sender::new(false)) }
+        let (last, is_ending) = (Arc::default(), Arc::new(watch::Sender::new(false)));
+        Self { reporter: HealthReporter::new(), last, is_ending }
     }
 
     /// Reports whether the server accepts calls, unless it ends.
     pub(super) async fn start(&self, accepts_calls: bool) {
-        let serving =
-            if accepts_calls { ServingStatus::Serving } else { ServingStatus::NotServing };
-        self.report(serving).await;
-        // It may have ended meanwhile.
-        if *self.is_ending.borrow() {
-            self.report(ServingStatus::NotServing).await;
+        let mut last = self.last.lock().await;
+        if !*self.is_ending.borrow() {
+            let serving =
+                if accepts_calls { ServingStatus::Serving } else { ServingStatus::NotServing };
+            self.report(&mut last, serving).await;
         }
     }
 
     /// Reports that the server accepts no calls. Then ends the streams of the standard services,
     /// which clients keep open, so that the server does not wait for them.
     pub(super) async fn end(&self) {
-        self.report(ServingStatus::NotServing).await;
+        let mut last = self.last.lock().await;
+        self.report(&mut last, ServingStatus::NotServing).await;
         self.is_ending.send_replace(true);
-        self.report(ServingStatus::NotServing).await;
     }
 
-    async fn report(&self, status: ServingStatus) {
+    async fn report(&self, last: &mut Option<ServingStatus>, status: ServingStatus) {
+        if last.replace(status) == Some(status) {
+            return;
+        }
         // The empty name is the server as a unit.
         for service in ["", STORE] {
             self.reporter.set_service_status(service, status).await;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -64,6 +65,7 @@ pub(super) fn follower(server: usize, keep_alive: Duration) -> Led {
         timeout: LEASE,
         connections: NonZeroUsize::MIN,
         security: Security { is_insecure: true, ..Security::default() },
+        operations: Arc::default(),
     };
     let channel = channel(&target, keep_alive);
     Led::new(target.server, channel)

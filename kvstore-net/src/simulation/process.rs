@@ -6,6 +6,7 @@
 //! they do.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -71,6 +72,7 @@ pub(super) fn join_all(
         timeout: options.timeout,
         connections: NonZeroUsize::MIN,
         security: Security { is_insecure: true, ..Security::default() },
+        operations: Arc::default(),
     });
     let open = move |target: Target| async move {
         let channel = network::channel(&target, keep_alive);

@@ -292,6 +292,7 @@ async fn work(simulation: Arc<Simulation>, worker: usize) -> turmoil::Result {
             timeout: TIMEOUT,
             connections: NonZeroUsize::MIN,
             security: Security { is_insecure: true, ..Security::default() },
+            operations: Arc::default(),
         };
         let channel = network::channel(&target, LEASE / 2);
         match Connection::join(target, vec![channel]).await {

@@ -64,6 +64,7 @@ async fn join(simulation: &Arc<Simulation>, slot: usize, random: &mut Random) ->
             timeout: simulation.schedule.timeout,
             connections: NonZeroUsize::MIN,
             security: Security { is_insecure: true, ..Security::default() },
+            operations: Arc::default(),
         };
         let channel = network::channel(&target, simulation.schedule.keep_alive);
         match Connection::join(target, vec![channel]).await {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of them")]
 
 pub(crate) mod authority;
+pub(crate) mod group;
 pub(crate) mod journals;
 pub(crate) mod proxy;
 pub(crate) mod pushes;

@@ -270,7 +270,11 @@ impl LaunchedJob {
             let start = Instant::now();
             let leader = format!("{LEADER}{}", servers[0]);
             while !scheduler.keys()?.iter().any(|key| key.as_str() == leader) {
-                self.wait_since(start, timeout, (0, 1, "first servers that lead the others"))?;
+                if start.elapsed() > timeout {
+                    let text = format!("server `{}` does not lead the others yet", servers[0]);
+                    return Err(Error::Timeout(text));
+                }
+                pause();
             }
         }
         let store = connect(servers)?;

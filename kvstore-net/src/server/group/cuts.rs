@@ -13,14 +13,14 @@ use std::time::Duration;
 use kvstore_core::{Error, Result};
 use tokio::time::Instant;
 
-use super::points::{Closed, Cut, CutStep, GoingBack};
+use super::points::{Closed, ClosedState, Cut, CutStep, GoingBack};
 use super::{Caller, Group, State};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto::follower_message::Content as ToLeader;
 use crate::proto::leader_message::Content as ToFollower;
 use crate::proto::{self, CutStart, JointCall, JointOperation};
-use crate::rules::{JointId, JointServers, made_elsewhere};
+use crate::rules::{JointId, JointServers, MOST_OPERATIONS, Member, made_elsewhere};
 use crate::wire::{error_of, failure_of};
 
 /// How long a member may be absent during a joint operation until the servers make recovery points
@@ -41,9 +41,18 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Transport`] if it is too late for a joint call.
+    /// - [`Error::Unsupported`] if there are too many joint calls.
     pub(crate) fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<bool> {
         let state = self.state();
         let id = joint.and_then(|joint| state.joint_id(caller, joint));
+        if let Some((id, joint)) = id.as_ref().zip(joint)
+            && !state.joint.has_room(id, joint.ended_below)
+        {
+            return Err(Error::Unsupported(format!(
+                "a process with {MOST_OPERATIONS} later calls for several servers while one of \
+                 them has not ended"
+            )));
+        }
         if id.is_some_and(|id| state.joint.is_given_up(&id)) {
             return Err(Error::Transport {
                 operation: "a call for several servers".to_owned(),
@@ -77,6 +86,14 @@ impl Group {
             let servers = joint.servers.iter().copied().collect();
             state.joint.make(id, joint.ended_below, servers);
         });
+    }
+
+    /// Records that the operations of a member below a number have ended.
+    pub(crate) fn end_joint(&self, name: &str, ended_below: u64) {
+        let mut state = self.state();
+        if let Some(process) = state.members.get(name).map(Member::process) {
+            state.joint.end(name, process, ended_below);
+        }
     }
 
     /// Returns what this server has made, for [`CutStep::Closed`].
@@ -146,13 +163,22 @@ impl Group {
         .await
     }
 
-    /// Returns whether no server has changed since the point `common`, which all have. `same_as` is
-    /// the point of which this server has the state.
-    pub(crate) fn is_unchanged(&self, number: u64, (common, same_as): (u64, u64)) -> bool {
+    /// Returns whether no server has changed since the point `common`, which all have. `own` is the
+    /// state of this server.
+    pub(crate) fn is_unchanged(&self, number: u64, common: u64, own: ClosedState) -> bool {
+        let is_same = |state: ClosedState| state.same_as == common && !state.adds_keys;
+        common != 0 && is_same(own) && self.all_closed(number, is_same)
+    }
+
+    /// Returns whether keys are being added at a follower.
+    pub(crate) fn add_keys(&self, number: u64) -> bool {
+        !self.all_closed(number, |state| !state.adds_keys)
+    }
+
+    fn all_closed(&self, number: u64, is_so: impl Fn(ClosedState) -> bool) -> bool {
         let state = self.state();
-        let Some(cut) = state.cut.as_ref().filter(|cut| cut.number == number) else { return false };
-        let mut same = cut.closed.values().map(|closed| closed.same_as).chain([same_as]);
-        common != 0 && same.all(|same_as| same_as == common)
+        let cut = state.cut.as_ref().filter(|cut| cut.number == number);
+        cut.is_some_and(|cut| cut.closed.values().all(|closed| is_so(closed.state)))
     }
 
     /// Tells each server which joint calls it makes before it takes its state, and the rest of
@@ -170,6 +196,9 @@ impl Group {
             if Fault::CutJointCalls.is_planted() {
                 cut.made_elsewhere = Some(BTreeSet::new());
                 missing = missing.map(|_| BTreeSet::new()).collect::<Vec<_>>().into_iter();
+            }
+            for follower in &mut state.peers.followers {
+                follower.points.retain(|point| *point >= message.common);
             }
             for (follower, missing) in (1..).zip(missing) {
                 let missing = missing.into_iter().map(|id| message_of(id, JointServers::new()));
@@ -239,16 +268,20 @@ impl Group {
             if state.cut.take_if(|cut| cut.number == number).is_some() && is_cancelled {
                 let cancelled = proto::CutCancelled { number };
                 state.tell_all(&ToFollower::CutCancelled(cancelled));
+                for follower in &mut state.peers.followers {
+                    follower.points.retain(|point| *point != number);
+                }
             }
         });
     }
 
     /// Tells the leader that no more calls take effect here.
-    pub(crate) fn report_closed(&self, number: u64, same_as: u64) {
+    pub(crate) fn report_closed(&self, number: u64, unchanged: ClosedState) {
         let made = self.made().into_iter().map(|(id, servers)| message_of(id, servers)).collect();
         self.change(|state| {
             if state.cut.as_ref().is_some_and(|cut| cut.number == number) {
-                let closed = proto::CutClosed { number, made, same_as };
+                let ClosedState { same_as, adds_keys } = unchanged;
+                let closed = proto::CutClosed { number, made, same_as, adds_keys };
                 state.peers.report(ToLeader::CutClosed(closed));
             }
         });
@@ -338,7 +371,8 @@ impl State {
             let made =
                 closed.made.iter().map(|one| (id_of(one), one.servers.iter().copied().collect()));
             let made = made.collect();
-            cut.closed.insert(follower, Closed { made, same_as: closed.same_as });
+            let state = ClosedState { same_as: closed.same_as, adds_keys: closed.adds_keys };
+            cut.closed.insert(follower, Closed { made, state });
         }
     }
 

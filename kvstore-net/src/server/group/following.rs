@@ -34,7 +34,7 @@ impl Group {
                 return None;
             }
             if known.is_some_and(|known| known != start.run) {
-                state.lose_leader();
+                state.lose_leader(start.goes_back);
             }
             let connection = state.peers.connect();
             let leader = &mut state.peers.leader;
@@ -267,6 +267,7 @@ impl State {
             }
             FromLeader::CutCancelled(proto::CutCancelled { number }) => {
                 self.cancel_cut(Some(number));
+                return Some(Followup::Cancel(number));
             }
             FromLeader::Rewind(rewind) => return Some(Followup::Rewind(rewind)),
         }
@@ -275,8 +276,9 @@ impl State {
 
     /// The leader was restarted. It knows none of the pushes, so their members repeat them. If all
     /// servers go back to a recovery point, or have just done so, this server reports the pushes
-    /// again, and those that it has committed wait until the servers go back.
-    fn lose_leader(&mut self) {
+    /// again, and those that it has committed wait until the servers go back. A leader that has lost
+    /// its points does not `go_back`.
+    fn lose_leader(&mut self, goes_back: bool) {
         self.peers.leader = Leader::default();
         self.peers.report_all_rejected();
         let restarted = || Error::Transport {
@@ -289,7 +291,7 @@ impl State {
         };
         let (committed, others): (Vec<_>, Vec<_>) = entrants.iter().partition(is_committed);
         self.rounds.lists.clear();
-        if self.going_back != GoingBack::Never {
+        if goes_back && self.going_back != GoingBack::Never {
             for entrant in others.into_iter().filter(|entrant| entrant.outcome().is_none()) {
                 self.report_part(entrant);
             }

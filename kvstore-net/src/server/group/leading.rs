@@ -314,7 +314,7 @@ impl State {
     }
 
     /// A follower was restarted, so it has no parts and sums any more.
-    fn lose_follower(&mut self, number: usize) {
+    pub(super) fn lose_follower(&mut self, number: usize) {
         if self.going_back != GoingBack::Never {
             return;
         }
@@ -329,6 +329,18 @@ impl State {
                     operation: "push to a round".to_owned(),
                     source: format!("server `{address}` was restarted during the commit").into(),
                 });
+            }
+        }
+    }
+
+    /// Lets members repeat the pushes with parts at a follower. It may have answered them before it
+    /// was restarted, and then they do not repeat those parts.
+    pub(super) fn repeat_pushes(&mut self, now: Duration, number: usize) {
+        let has_part = |entrant: &&Arc<Entrant>| entrant.followers().contains(&number);
+        let entrants: Vec<_> = self.rounds.by_push.iter().filter(has_part).cloned().collect();
+        for entrant in entrants {
+            if entrant.outcome().is_none() && self.withdraw(now, &entrant).is_some() {
+                entrant.decide(Ok(Fate::OutOfDate));
             }
         }
     }

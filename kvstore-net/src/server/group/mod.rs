@@ -36,8 +36,8 @@ pub(crate) use self::entrants::{Attempt, Entrant, Fate, PushPart, RoundCounts, R
 use self::identities::Identities;
 use self::peers::Peers;
 pub(crate) use self::peers::{Decision, Followup, PushId};
+pub(crate) use self::points::{ClosedState, CutStep, LONGEST_CUT};
 use self::points::{Cut, GoingBack};
-pub(crate) use self::points::{CutStep, LONGEST_CUT};
 pub(crate) use self::refusals::fenced;
 use self::refusals::{ending, left, refused};
 pub(crate) use self::saved::SavedGroup;

@@ -14,6 +14,8 @@ pub(crate) enum Followup {
     Close(u64),
     /// Takes its state.
     Take(proto::Cut),
+    /// Removes the point of a cut.
+    Cancel(u64),
     Rewind(proto::Rewind),
 }
 
@@ -113,7 +115,7 @@ pub(super) struct Follower {
     pub(super) parts: ByPush<Part>,
     /// Whether it has lost what it had since this server leads it.
     pub(super) is_restarted: bool,
-    /// The recovery points that it had when it connected.
+    /// The recovery points that it has, as far as the leader needs to know.
     pub(super) points: Vec<u64>,
     /// The last rewind that it has followed, or 0.
     pub(super) rewound_by: u64,

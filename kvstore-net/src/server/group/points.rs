@@ -41,8 +41,16 @@ pub(super) struct Cut {
 #[derive(Debug, Default)]
 pub(super) struct Closed {
     pub(super) made: BTreeMap<JointId, JointServers>,
+    pub(super) state: ClosedState,
+}
+
+/// What has changed at a server that lets no more calls take effect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClosedState {
     /// The newest point, if nothing has changed since, or 0.
-    pub(super) same_as: u64,
+    pub(crate) same_as: u64,
+    /// Whether keys are being added, so that there is no state now.
+    pub(crate) adds_keys: bool,
 }
 
 impl Cut {

@@ -42,7 +42,16 @@ impl Group {
     /// Continues although a follower was restarted: there is no point that all servers have. A
     /// follower without points begins empty, in the history of this server.
     pub(crate) fn give_up_rewind(&self, rewound_by: u64) {
+        let now = self.now();
         self.change(|state| {
+            let followers = (1..).zip(&state.peers.followers);
+            let restarted: Vec<usize> =
+                followers.filter(|(_, one)| one.is_restarted).map(|(number, _)| number).collect();
+            // Rounds that waited for it do not go back.
+            for number in restarted {
+                state.lose_follower(number);
+                state.repeat_pushes(now, number);
+            }
             for follower in &mut state.peers.followers {
                 if follower.rewound_by != rewound_by && follower.points.is_empty() {
                     let rewind = proto::Rewind { point: 0, by: rewound_by };

@@ -123,7 +123,9 @@ async fn exchange(
     let rewound_by = service.recovery.as_ref().map_or(0, |recovery| recovery.rewound_by());
     let (run, server) = (service.run, number);
     let coordinated = service.coordinated_group();
-    let start = LeaderStart { run, server, num_servers, follower_run, rewound_by, coordinated };
+    let goes_back = service.recovery.as_ref().is_some_and(|recovery| !recovery.cuts().is_empty());
+    let start =
+        LeaderStart { run, server, num_servers, follower_run, rewound_by, coordinated, goes_back };
     let content = Some(leader_message::Content::Start(start));
     // The channel is empty, so there is room.
     let _ = sender.try_send(LeaderMessage { number: 0, received, content });

@@ -47,6 +47,10 @@ impl Peers for Service {
             return Err(Status::invalid_argument("the first message is not a LeaderStart"));
         };
         self.check_follows(&start)?;
+        if self.end.is_cancelled() {
+            // The leader would take what this run says for the state of the next one.
+            return Err(Status::unavailable("the server begins another run, or ends"));
+        }
         let state = self.recovery_state();
         let own = (self.run, state.rewound_by);
         let connected = self.group.connect_leader(own, &start, first.received);
@@ -123,6 +127,12 @@ impl Service {
                 return;
             }
             (Followup::Close(number), _) => return self.close(number).await,
+            (Followup::Cancel(number), recovery) => {
+                if let Some(recovery) = recovery {
+                    recovery.cancel(number).await;
+                }
+                return;
+            }
             (Followup::Take(proto::Cut { number, snapshot: Some(snapshot), .. }), _) => {
                 return self.take_for_leader(number, &snapshot).await;
             }

@@ -9,16 +9,27 @@ use super::{Point, Recovery};
 use crate::faults::Fault;
 use crate::proto;
 use crate::runtime::in_place;
-use crate::server::group::{CutStep, LONGEST_CUT as LONGEST};
+use crate::server::group::{ClosedState, CutStep, LONGEST_CUT as LONGEST};
+
+/// What this server has of a cut that it leads.
+enum LedCut {
+    /// Its point and the checksum of what it knows. All servers have their states.
+    Taken(Box<Point>, u64),
+    /// No server has changed since the last cut.
+    Unchanged,
+    /// Keys are being added at a server.
+    AddsKeys,
+}
 
 impl Recovery {
-    /// Makes a point of all servers, unless nothing has changed.
+    /// Makes a point of all servers, unless nothing has changed. Returns false while keys are being
+    /// added.
     ///
     /// # Errors
     /// - [`Error::Transport`] if a server is not connected.
     /// - [`Error::Timeout`] if a server is not ready in time.
     /// - The error of a server.
-    pub(super) async fn save_together(&self) -> Result<()> {
+    pub(super) async fn save_together(&self) -> Result<bool> {
         let _one = self.group.one_cut().await;
         let last = self.last().number.max(self.group.newest_point());
         let number = self.group.next_cut(last);
@@ -32,48 +43,58 @@ impl Recovery {
             )))
         });
         let kept = match made {
-            Ok(Some((point, known))) => {
+            Ok(LedCut::Taken(point, known)) => {
                 self.group.complete_cut(number);
                 let common = self.last().common;
-                let own = self.write(point, known, common);
+                let own = self.write(*point, known, common);
                 own.and(self.group.cut_reached(number, CutStep::Kept).await)
             }
-            Ok(None) => {
+            Ok(LedCut::Unchanged) => {
                 self.group.end_cut(number, true);
-                return Ok(());
+                return Ok(true);
+            }
+            Ok(LedCut::AddsKeys) => {
+                self.group.end_cut(number, true);
+                return Ok(false);
             }
             Err(error) => Err(error),
         };
         self.group.end_cut(number, kept.is_err());
+        if kept.is_err() {
+            self.remove_point(number);
+        }
         kept?;
         self.last().common = number;
-        Ok(())
+        Ok(true)
     }
 
-    /// Returns the point of this server in a cut that all servers have taken, or `None` if nothing
-    /// has changed.
-    async fn lead_cut(&self, number: u64) -> Result<Option<(Point, u64)>> {
+    async fn lead_cut(&self, number: u64) -> Result<LedCut> {
         self.group.start_cut(number).await;
-        let same_as = self.closed().await?;
+        let own = self.closed().await?;
         self.group.cut_reached(number, CutStep::Closed).await?;
+        if own.adds_keys || self.group.add_keys(number) {
+            return Ok(LedCut::AddsKeys);
+        }
         let common = self.last().common;
-        if self.group.is_unchanged(number, (common, same_as)) {
-            return Ok(None);
+        if self.group.is_unchanged(number, common, own) {
+            return Ok(LedCut::Unchanged);
         }
         self.group.cut(&proto::Cut { number, common, ..proto::Cut::default() });
         let point = self.taken(number).await?;
         self.group.cut_reached(number, CutStep::Taken).await?;
-        Ok(Some(point))
+        let (point, known) = point;
+        Ok(LedCut::Taken(Box::new(point), known))
     }
 
-    /// Waits until the calls that take effect have done so. Returns the newest point if the server
-    /// has not changed since, or 0.
-    pub(in crate::server) async fn closed(&self) -> Result<u64> {
+    /// Waits until the calls that take effect have done so. Returns what has changed.
+    pub(in crate::server) async fn closed(&self) -> Result<ClosedState> {
         let _between_calls = self.effects.write().await;
         let now = in_place(|| self.now())?;
         let last = self.last();
+        let adds_keys = now.is_none();
         let is_same = last.known.is_some() && now.map(|(_, known)| known) == last.known;
-        Ok(if is_same { last.cuts.last().copied().unwrap_or_default() } else { 0 })
+        let same_as = if is_same { last.cuts.last().copied().unwrap_or_default() } else { 0 };
+        Ok(ClosedState { same_as, adds_keys })
     }
 
     /// Returns the point of this server in a cut.
@@ -103,10 +124,34 @@ impl Recovery {
         self.group.report_taken(number, &result);
         if let Some((point, known)) = point {
             let has_ended = self.has_ended.lock().await;
-            if !*has_ended {
+            if !*has_ended && self.last().cancelled < number {
                 let kept = self.write(point, known, common);
                 self.group.report_kept(number, &kept);
             }
+        }
+    }
+
+    /// Removes the point of a cut that the leader has cancelled, because other servers may not have
+    /// it.
+    pub(in crate::server) async fn cancel(&self, number: u64) {
+        {
+            let mut last = self.last();
+            last.cancelled = last.cancelled.max(number);
+        }
+        let has_ended = self.has_ended.lock().await;
+        if !*has_ended {
+            self.remove_point(number);
+        }
+    }
+
+    fn remove_point(&self, number: u64) {
+        let mut last = self.last();
+        if last.cuts.contains(&number) {
+            last.cuts.retain(|cut| *cut != number);
+            // The state is not that of the newest point any more.
+            last.known = None;
+            drop(last);
+            in_place(|| self.store.remove(|other| other == number));
         }
     }
 

@@ -124,11 +124,6 @@ impl PointFolder {
         Ok(Point { state, contents })
     }
 
-    /// Removes the points after this one, which are of a state that does not exist any more.
-    pub(super) fn remove_after(&self, number: u64) {
-        self.remove(|other| other > number);
-    }
-
     /// Returns the number and the extension of each file of a point.
     fn files(&self) -> io::Result<Vec<(u64, &'static str)>> {
         let mut files = Vec::new();
@@ -145,7 +140,7 @@ impl PointFolder {
     }
 
     /// Removes the files of points. The state of a point is removed first.
-    fn remove(&self, is_removed: impl Fn(u64) -> bool) {
+    pub(super) fn remove(&self, is_removed: impl Fn(u64) -> bool) {
         let mut files = match self.files() {
             Ok(files) => files,
             Err(error) => {

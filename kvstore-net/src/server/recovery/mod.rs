@@ -148,15 +148,31 @@ impl PointStore {
         }
     }
 
-    /// Forgets the points after this one, which are of a state that does not exist any more.
-    fn remove_after(&self, number: u64) {
+    /// Forgets points.
+    fn remove(&self, is_removed: impl Fn(u64) -> bool) {
         match self {
-            Self::Folder(folder) => folder.remove_after(number),
+            Self::Folder(folder) => folder.remove(is_removed),
             #[cfg(test)]
             Self::Memory(kept) => {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.retain(|other, _| *other <= number);
+                kept.retain(|number, _| !is_removed(*number));
             }
+        }
+    }
+
+    /// Returns the run of a server that has made the newest point, or 0 without points.
+    ///
+    /// # Errors
+    /// - [`Error::Corrupt`](kvstore_core::Error::Corrupt) if the point is damaged.
+    /// - [`Error::Io`](kvstore_core::Error::Io) if it cannot be read.
+    pub(super) fn newest_run(&self) -> Result<u64> {
+        match self {
+            Self::Folder(folder) => {
+                let newest = folder.numbers()?.last().copied();
+                newest.map_or(Ok(0), |number| Ok(folder.read_state(number)?.server_run))
+            }
+            #[cfg(test)]
+            Self::Memory(_) => Ok(0),
         }
     }
 }
@@ -219,6 +235,10 @@ struct Last {
     cuts: Vec<u64>,
     /// The newest one that all servers have.
     common: u64,
+    /// The newest cut that the leader has cancelled.
+    cancelled: u64,
+    /// Whether there are points that this server has made without the others.
+    has_own: bool,
     state: RecoveryState,
 }
 
@@ -240,18 +260,30 @@ impl Recovery {
         let (mut rewound, mut missing_updater) = (None, None);
         if let Some(rewind) = rewind {
             group.set_goes_back(true);
-            store.remove_after(rewind.point);
+            // These are of a state that does not exist any more.
+            store.remove(|number| number > rewind.point);
             last.common = rewind.point;
         }
         for number in store.numbers()? {
             last.number = number;
             if store.is_cut(number)? {
                 last.cuts.push(number);
+            } else {
+                last.has_own = true;
             }
         }
         let awaits_others = rewind.is_none() && last.cuts.last() == Some(&last.number);
-        if last.number > 0 && !awaits_others {
-            let Point { state, contents } = store.read(holder, last.number)?;
+        if awaits_others {
+            tracing::warn!(
+                point = last.number,
+                "waiting until all servers of the group go back to the same recovery point; \
+                 without the folder of points, the server begins without values"
+            );
+        }
+        // Not the newest point after a rewind: an old file that cannot be removed may be newer.
+        let point = rewind.map_or(last.number, |rewind| rewind.point);
+        if point > 0 && !awaits_others {
+            let Point { state, contents } = store.read(holder, point)?;
             let saved = state.group.unwrap_or_default();
             let version = saved.keys.iter().map(|key| key.now).max().unwrap_or_default();
             tracing::warn!(point = state.number, version, "continuing from a recovery point");
@@ -351,7 +383,7 @@ impl Recovery {
         }
     }
 
-    /// Makes a point, unless nothing has changed. Returns false if a call is not finished. An error
+    /// Makes a point, unless nothing has changed. Returns false while keys are being added. An error
     /// is reported, and the server continues: the earlier point stays.
     pub(crate) async fn save(&self) -> bool {
         let is_led = self.group.request_point();
@@ -363,11 +395,14 @@ impl Recovery {
             self.save_together().await
         } else {
             match self.make().await {
-                Ok(Some((point, known))) => self.write_alone(point, known),
-                Ok(None) => return false,
+                Ok(Some((point, known))) => self.write_alone(point, known).map(|()| true),
+                Ok(None) => Ok(false),
                 Err(error) => Err(error),
             }
         };
+        if let Ok(false) = saved {
+            return false;
+        }
         if let Err(error) = saved {
             let text = error.chain();
             let is_new = self.last().state.error.replace(text.clone()).as_ref() != Some(&text);
@@ -440,6 +475,10 @@ impl Recovery {
         if is_cut {
             last.cuts.push(number);
             self.group.set_goes_back(true);
+            // All servers have the point `first`. Points of this server alone may be newer.
+            if first > 0 && std::mem::take(&mut last.has_own) {
+                in_place(|| self.store.remove(|number| !last.cuts.contains(&number)));
+            }
         }
         last.state = RecoveryState {
             num_points: last.state.num_points + 1,

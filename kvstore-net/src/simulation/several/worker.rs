@@ -78,6 +78,7 @@ fn join(simulation: Arc<Simulation>, slot: usize, driver: Driver, process: u64) 
             timeout: schedule.timeout,
             connections: NonZeroUsize::MIN,
             security: Security { is_insecure: true, ..Security::default() },
+            operations: Arc::default(),
         });
         let keep_alive = schedule.keep_alive;
         let open = move |target: Target| async move {
