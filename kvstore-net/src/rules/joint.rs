@@ -81,7 +81,7 @@ impl JointCalls {
     }
 
     /// Decides that the call of an operation is never made here, because the member has not been
-    /// connected for long. The calls of a process that another one has replaced are rejected anyway.
+    /// connected for long. Calls of a process that another one has replaced are rejected anyway.
     pub fn give_up(&mut self, id: JointId) {
         if self.0.get(&id.name).is_some_and(|own| own.process != id.process) {
             return;

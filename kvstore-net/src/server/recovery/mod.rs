@@ -383,8 +383,8 @@ impl Recovery {
         }
     }
 
-    /// Makes a point, unless nothing has changed. Returns false while keys are being added. An error
-    /// is reported, and the server continues: the earlier point stays.
+    /// Makes a point, unless nothing has changed. Returns false while keys are being added. Reports
+    /// an error, and the server continues with its earlier point.
     pub(crate) async fn save(&self) -> bool {
         let is_led = self.group.request_point();
         // The points of a group are made together. The leader may not be connected yet.
