@@ -276,7 +276,7 @@ impl State {
 
     /// The leader was restarted. It knows none of the pushes, so their members repeat them. If all
     /// servers go back to a recovery point, or have just done so, this server reports the pushes
-    /// again, and those that it has committed wait until the servers go back. After the restart of a
+    /// again, and those that it has committed wait until the servers go back. After a restart of a
     /// leader that has lost its points, they do not: then `goes_back` is false.
     fn lose_leader(&mut self, goes_back: bool) {
         self.peers.leader = Leader::default();
