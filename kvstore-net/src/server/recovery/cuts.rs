@@ -86,8 +86,11 @@ impl Recovery {
         Ok(LedCut::Taken(Box::new(point), known))
     }
 
-    /// Waits until the calls that take effect have done so. Returns what has changed.
+    /// Waits until the calls that take effect have done so, because a cut begins. Returns what has
+    /// changed.
     pub(in crate::server) async fn closed(&self) -> Result<ClosedState> {
+        // Another run of the leader may use a number again.
+        self.last().cancelled = None;
         let _between_calls = self.effects.write().await;
         let now = in_place(|| self.now())?;
         let last = self.last();
@@ -124,8 +127,11 @@ impl Recovery {
         self.group.report_taken(number, &result);
         if let Some((point, known)) = point {
             let has_ended = self.has_ended.lock().await;
-            if !*has_ended && self.last().cancelled < number {
-                let kept = self.write(point, known, common);
+            if !*has_ended {
+                let is_cancelled = self.last().cancelled == Some(number);
+                let cancelled = || Error::Timeout("a recovery point was cancelled".to_owned());
+                let kept =
+                    if is_cancelled { Err(cancelled()) } else { self.write(point, known, common) };
                 self.group.report_kept(number, &kept);
             }
         }
@@ -134,10 +140,7 @@ impl Recovery {
     /// Removes the point of a cut that the leader has cancelled, because other servers may not have
     /// it.
     pub(in crate::server) async fn cancel(&self, number: u64) {
-        {
-            let mut last = self.last();
-            last.cancelled = last.cancelled.max(number);
-        }
+        self.last().cancelled = Some(number);
         let has_ended = self.has_ended.lock().await;
         if !*has_ended {
             self.remove_point(number);

@@ -235,8 +235,8 @@ struct Last {
     cuts: Vec<u64>,
     /// The newest one that all servers have.
     common: u64,
-    /// The newest cut that the leader has cancelled.
-    cancelled: u64,
+    /// The cut that the leader has cancelled last, until it begins another one.
+    cancelled: Option<u64>,
     /// Whether there are points that this server has made without the others.
     has_own: bool,
     state: RecoveryState,
