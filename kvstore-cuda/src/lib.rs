@@ -3,6 +3,7 @@
 //!
 //! - [`probe`]: looks for a driver with a GPU
 //! - [`CudaBackend`]: the GPUs as a backend
+//! - [`compiled`]: the code and the PTX of the kernels
 //! - [`batch`]: the jobs of one launch
 //! - [`sum`], [`broadcast`], [`update`], [`norm`], [`row_jobs`], [`quantize`], [`cast`],
 //!   [`elementwise`], [`strided`]: the arguments and names of kernels
@@ -12,6 +13,7 @@
 
 mod args;
 mod backend;
+pub mod compiled;
 mod driver;
 
 pub use args::{batch, cast, elementwise, fan, norm, quantize, row_jobs, strided, sum, update};

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUresult};
 use kvstore_core::{Backends, CpuBackend, DType, Device, Tensor, TensorSpec};
 use kvstore_cuda::batch::{Args, Batch};
+use kvstore_cuda::compiled;
 use kvstore_cuda::fan::FanJob;
 use kvstore_cuda::{CudaBackend, probe};
 use kvstore_emulator as emulator;
 
-const PTX: &str = include_str!("../ptx/sum.ptx");
 
 /// Calls a function of the driver.
 macro_rules! cu {
@@ -86,7 +86,7 @@ fn pinned(num_bytes: usize, byte: u8) -> &'static mut [u8] {
 }
 
 fn function(name: &std::ffi::CStr) -> sys::CUfunction {
-    let text = std::ffi::CString::new(PTX).unwrap();
+    let text = compiled::ptx(name.to_str().unwrap()).unwrap();
     let (mut module, mut function) = (null_mut(), null_mut());
     ok!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
     ok!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
@@ -362,19 +362,32 @@ fn the_device_of_an_address_is_known() {
 fn modules_have_the_kernels_of_their_source() {
     enter(0);
     let (mut module, mut function) = (null_mut(), null_mut());
-    let text = std::ffi::CString::new(PTX).unwrap();
-    ok!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
-    let mut get =
-        |name: &std::ffi::CStr| cu!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
-    assert_eq!(get(c"kv_sum_f64"), CUresult::CUDA_SUCCESS);
-    // This kernel is in another module.
-    assert_eq!(get(c"kv_cast_f32_f64"), CUresult::CUDA_ERROR_NOT_FOUND);
-    assert_eq!(get(c"kv_fan_layout"), CUresult::CUDA_ERROR_NOT_FOUND);
+    let ptx = compiled::ptx("kv_sum_f64").unwrap();
+    let sum = compiled::module_of("kv_sum_f64").unwrap();
+    let code = compiled::code(sum, 90).unwrap().unwrap();
+    // PTX has one kernel, code has those of its module.
+    for (image, expected) in [
+        (ptx.to_bytes_with_nul(), [0, 500, 500, 500]),
+        (code, [0, 0, 500, 500]),
+    ] {
+        ok!(cuModuleLoadData(&raw mut module, image.as_ptr().cast()));
+        let names = [c"kv_sum_f64", c"kv_sum_f32", c"kv_cast_f32_f64", c"kv_fan_layout"];
+        let found = names.map(|name| {
+            cu!(cuModuleGetFunction(&raw mut function, module, name.as_ptr())) as u32
+        });
+        assert_eq!(found, expected);
+    }
+    for other in [80, 100, 120] {
+        let code = compiled::code(sum, other).unwrap().unwrap();
+        let loaded = cu!(cuModuleLoadData(&raw mut module, code.as_ptr().cast()));
+        assert_eq!(loaded, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+    }
+    let ptx = ptx.into_string().unwrap();
     for (version, expected) in [
         (".version 8.8", CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION),
         (".Version", CUresult::CUDA_ERROR_INVALID_PTX),
     ] {
-        let text = std::ffi::CString::new(PTX.replace(".version 8.0", version)).unwrap();
+        let text = std::ffi::CString::new(ptx.replace(".version 8.0", version)).unwrap();
         assert_eq!(cu!(cuModuleLoadData(&raw mut module, text.as_ptr().cast())), expected);
     }
 }

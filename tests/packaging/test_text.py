@@ -20,7 +20,7 @@ TEXT = re.compile(
 # Output of tools, pages of other projects, a tutorial that expects a value on the same line, and
 # this list itself.
 EXCEPT = re.compile(
-    r".*\.ptx|.*/[Gg]enerated/.*|kvstore-python/tests/documents/.*"
+    r"kvstore-cuda/compiled/.*|.*/[Gg]enerated/.*|kvstore-python/tests/documents/.*"
     r"|clojure/src/demo/resources/tutorial/.*|tests/packaging/test_text\.py"
 )
 # A generated file says so in its first lines.

@@ -28,7 +28,7 @@ pub(crate) fn check(device: Device, function: &str, result: CUresult) -> Result<
 }
 
 /// Returns what the user can do about an error, ready to follow its name, or an empty string.
-fn advice(result: CUresult) -> &'static str {
+pub(super) fn advice(result: CUresult) -> &'static str {
     match result {
         // The driver reports these errors for all later calls of the process.
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
@@ -48,6 +48,10 @@ fn advice(result: CUresult) -> &'static str {
         // The store initialises the driver before all other calls, so only a fork can undo it.
         CUresult::CUDA_ERROR_NOT_INITIALIZED => {
             ": the driver does not work in a forked process, start the process with `spawn`"
+        }
+        CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND => {
+            ": the driver's library libnvidia-ptxjitcompiler.so.1 is missing, which containers get \
+             with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         }
         CUresult::CUDA_ERROR_DEINITIALIZED => ": the process is ending",
         _ => "",

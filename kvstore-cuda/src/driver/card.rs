@@ -6,7 +6,7 @@
 #![expect(unsafe_code, reason = "functions of the driver")]
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::{CStr, CString, c_uint, c_void};
 use std::fmt;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -14,11 +14,12 @@ use std::sync::{Mutex, PoisonError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
 use kvstore_core::{Device, Error, Queue, Result};
 
-use super::call::{call, check};
+use super::call::{advice, call, check};
 use super::context::Context;
 use super::handles::Event;
-use super::modules::{MODULES, module_of};
+use super::probe::name_of;
 use crate::args::batch::{Address, THREADS};
+use crate::compiled::{code, module_of, ptx};
 
 /// The largest number of blocks in a grid. Each block has one tile, and loops only if there are
 /// more tiles: a GPU moves more bytes per second with many short blocks than with a few that loop.
@@ -91,6 +92,8 @@ impl fmt::Display for Identity {
 pub(crate) struct Card {
     device: Device,
     ordinal: sys::CUdevice,
+    /// As in [`Identity`].
+    capability: i32,
     context: Context,
     stream: sys::CUstream,
     kernels: Mutex<Kernels>,
@@ -106,7 +109,7 @@ unsafe impl Sync for Card {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function(sys::CUfunction);
 
-/// The loaded modules by number, and the loaded kernels by name.
+/// The modules whose code is loaded by number, and the loaded kernels by name.
 #[derive(Default)]
 struct Kernels {
     modules: HashMap<usize, sys::CUmodule>,
@@ -124,6 +127,7 @@ impl Card {
         let mut card = Self {
             device,
             ordinal,
+            capability: identity.capability,
             context: Context { device, handle },
             stream: ptr::null_mut(),
             kernels: Mutex::default(),
@@ -358,32 +362,82 @@ impl Card {
         result
     }
 
-    /// Returns a kernel. The first request for a kernel of a module makes the driver compile the
-    /// module.
+    /// Returns a kernel. The first request for a kernel loads it: from its code, or from its PTX,
+    /// which the driver compiles.
     pub(crate) fn function(&self, name: &str) -> Result<Function> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let _bound = self.context.bind()?;
         if let Some(function) = kernels.functions.get(name) {
             return Ok(Function(*function));
         }
-        let no_kernel = || Error::Internal(format!("no kernel `{name}`"));
-        let number = module_of(name).ok_or_else(no_kernel)?;
-        let module = if let Some(module) = kernels.modules.get(&number) {
-            *module
-        } else {
-            let source = MODULES.get(number).copied().ok_or_else(no_kernel)?;
-            let source = CString::new(source).map_err(|_| no_kernel())?;
-            let mut module = ptr::null_mut();
-            // The string ends with a 0.
-            call!(self.device, cuModuleLoadData(&raw mut module, source.as_ptr().cast()))?;
-            kernels.modules.insert(number, module);
-            module
+        let _bound = self.context.bind()?;
+        let number = module_of(name)?;
+        let module = match kernels.modules.get(&number) {
+            Some(module) => *module,
+            None => match self.load_code(number)? {
+                Some(module) => {
+                    kernels.modules.insert(number, module);
+                    module
+                }
+                None => self.load_ptx(name)?,
+            },
         };
-        let text = CString::new(name).map_err(|_| no_kernel())?;
+        let text = CString::new(name).map_err(|_| Error::Internal("a 0 in a name".to_owned()))?;
         let mut function = ptr::null_mut();
         call!(self.device, cuModuleGetFunction(&raw mut function, module, text.as_ptr()))?;
         kernels.functions.insert(name.to_owned(), function);
         Ok(Function(function))
+    }
+
+    /// Loads the code of a module. Returns `None` if there is none that this GPU and its driver can
+    /// run.
+    fn load_code(&self, number: usize) -> Result<Option<sys::CUmodule>> {
+        let Some(code) = code(number, self.capability)? else { return Ok(None) };
+        let mut module = ptr::null_mut();
+        // SAFETY: the code is an ELF file with its own length. The driver copies it.
+        match unsafe { sys::cuModuleLoadData(&raw mut module, code.as_ptr().cast()) } {
+            // A driver may be older than the format of the code.
+            CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU | CUresult::CUDA_ERROR_INVALID_IMAGE => Ok(None),
+            result => check(self.device, "cuModuleLoadData", result).map(|()| Some(module)),
+        }
+    }
+
+    /// Compiles a kernel.
+    fn load_ptx(&self, name: &str) -> Result<sys::CUmodule> {
+        const LOG_BYTES: usize = 4096;
+        let source = ptx(name)?;
+        let mut log = [0_u8; LOG_BYTES];
+        let (mut module, mut options) = (
+            ptr::null_mut(),
+            [
+                sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+                sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+            ],
+        );
+        let mut values: [*mut c_void; 2] =
+            [log.as_mut_ptr().cast(), ptr::without_provenance_mut(LOG_BYTES)];
+        let num_options = c_uint::try_from(options.len()).unwrap_or_default();
+        // SAFETY: the string ends with a 0. Both options have their values: the log, and its length
+        // in place of an address. The driver uses them only during the call.
+        let result = unsafe {
+            sys::cuModuleLoadDataEx(
+                &raw mut module,
+                source.as_ptr().cast(),
+                num_options,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        if result == CUresult::CUDA_SUCCESS {
+            return Ok(module);
+        }
+        let end = log.iter().position(|byte| *byte == 0).unwrap_or(LOG_BYTES);
+        let log = String::from_utf8_lossy(log.get(..end).unwrap_or_default());
+        let log = if log.trim().is_empty() { "no log" } else { log.trim() };
+        Err(Error::Backend {
+            device: self.device,
+            operation: format!("the NVIDIA driver could not compile the kernel `{name}`"),
+            source: format!("{}{}: {log}", name_of(result), advice(result)).into(),
+        })
     }
 }
 

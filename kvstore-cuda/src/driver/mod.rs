@@ -6,6 +6,5 @@ mod context;
 pub(crate) mod devices;
 pub(crate) mod handles;
 pub(crate) mod memory;
-mod modules;
 pub(crate) mod probe;
 pub(crate) mod staging;

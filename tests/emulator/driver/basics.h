@@ -16,11 +16,13 @@ typedef uint64_t u64;
     RESULT(CUDA_ERROR_NO_DEVICE, 100, "no CUDA-capable device is detected")                        \
     RESULT(CUDA_ERROR_INVALID_DEVICE, 101, "invalid device ordinal")                               \
     RESULT(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                              \
+    RESULT(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                        \
     RESULT(CUDA_ERROR_NO_BINARY_FOR_GPU, 209,                                                      \
            "no kernel image is available for execution on the device")                             \
     RESULT(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217,                                                \
            "peer access is not supported between these two devices")                               \
     RESULT(CUDA_ERROR_INVALID_PTX, 218, "a PTX JIT compilation failed")                            \
+    RESULT(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 221, "PTX JIT compiler library not found")            \
     RESULT(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222,                                                \
            "the provided PTX was compiled with an unsupported toolchain.")                         \
     RESULT(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                              \

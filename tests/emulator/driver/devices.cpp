@@ -86,7 +86,8 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
         *value = 0;
         if (attribute == 16) *value = 4;  // multiprocessors
         if (attribute == 41) *value = 1;  // unified addressing
-        if (attribute == 75) *value = 7;  // compute capability
+        if (attribute == 75) *value = driver.capability / 10;
+        if (attribute == 76) *value = driver.capability % 10;
         return CUDA_SUCCESS;
     });
 }

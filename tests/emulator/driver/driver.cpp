@@ -45,6 +45,8 @@ Driver::Driver() {
     clock_gettime(CLOCK_REALTIME, &now);
     chance.seed(number_of("KV_EMULATED_SEED", (u64)now.tv_sec * 1000000007u + (u64)now.tv_nsec));
     num_devices = (int)number_of("KV_EMULATED_DEVICES", 2);
+    capability = (int)number_of("KV_EMULATED_CAPABILITY", 90);
+    newest_ptx = (double)number_of("KV_EMULATED_PTX", 84) / 10;
     bytes_per_device = number_of("KV_EMULATED_MEMORY", (u64)1 << 30);
     has_peers = number_of("KV_EMULATED_PEERS", 1) != 0;
     for (int device = 0; device < num_devices; device++)

@@ -101,6 +101,10 @@ class Driver {
     std::mutex mutex;
     bool is_initialized = false;
     int num_devices;
+    // The compute capability of all devices. 90 is 9.0.
+    int capability;
+    // The newest version of PTX.
+    double newest_ptx;
     size_t bytes_per_device;
     bool has_peers;
     std::vector<Context> contexts;

@@ -29,12 +29,12 @@ static size_t argument_size(const std::string &name, const std::string &text) {
     return strtoull(text.c_str() + start + parameter.size(), nullptr, 10);
 }
 
-// Reads the entries of PTX.
-static Result read_ptx(const std::string &text, std::map<std::string, size_t> &entries) {
+// Reads the entries of PTX. `newest` is the newest version of PTX that the driver supports.
+static Result read_ptx(const std::string &text, double newest,
+                       std::map<std::string, size_t> &entries) {
     size_t version = text.find(".version "), target = text.find(".target ");
     if (version == std::string::npos || target == std::string::npos) return CUDA_ERROR_INVALID_PTX;
-    // The newest PTX version that this version of the driver supports.
-    if (strtod(text.c_str() + version + 9, nullptr) > 8.4)
+    if (strtod(text.c_str() + version + 9, nullptr) > newest)
         return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
     if (text.compare(version, 13, ".version 8.0\n") != 0) return CUDA_ERROR_INVALID_PTX;
     if (text.compare(target, 14, ".target sm_70\n") != 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
@@ -50,16 +50,98 @@ static Result read_ptx(const std::string &text, std::map<std::string, size_t> &e
     return CUDA_SUCCESS;
 }
 
+// The parts of an ELF file that are read here.
+struct ElfHeader {
+    u8 magic[4], kind[4], abi_version, unused[7];
+    uint16_t type, machine;
+    u32 version;
+    u64 entry, segments, sections;
+    u32 flags;
+    uint16_t size, segment_size, num_segments, section_size, num_sections, names;
+};
+struct ElfSection {
+    u32 name, type;
+    u64 flags, address, start, size;
+    u32 link, info;
+    u64 alignment, entry_size;
+};
+
+// Returns the size of a kernel's argument from the attributes of the kernel in its code, or 0.
+static size_t argument_size(const u8 *attributes, u64 size) {
+    const u8 HAS_NUMBER = 3, HAS_BYTES = 4, SIZE_OF_ARGUMENTS = 0x19;
+    for (u64 at = 0; at + 4 <= size;) {
+        uint16_t number;
+        memcpy(&number, attributes + at + 2, 2);
+        if (attributes[at] == HAS_NUMBER && attributes[at + 1] == SIZE_OF_ARGUMENTS) return number;
+        at += 4u + (attributes[at] == HAS_BYTES ? number : 0);
+    }
+    return 0;
+}
+
+// Reads the entries of code for a generation of GPUs. A GPU of the generation that is not older can
+// run it.
+static Result read_code(const u8 *image, int capability, std::map<std::string, size_t> &entries) {
+    ElfHeader header;
+    memcpy(&header, image, sizeof header);
+    // Since sm_100, the number is in the second byte.
+    int made_for = header.abi_version < 8 ? header.flags & 0xff : header.flags >> 8 & 0xff;
+    if (made_for > capability || made_for / 10 != capability / 10)
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    auto section = [&](u32 number) {
+        ElfSection section;
+        memcpy(&section, image + header.sections + number * header.section_size, sizeof section);
+        return section;
+    };
+    const char *names = (const char *)image + section(header.names).start;
+    const std::string ATTRIBUTES = ".nv.info.";
+    for (u32 number = 0; number < header.num_sections; number++) {
+        ElfSection found = section(number);
+        std::string name = names + found.name;
+        if (name.compare(0, ATTRIBUTES.size(), ATTRIBUTES) != 0) continue;
+        size_t size = argument_size(image + found.start, found.size);
+        if (size == 0) return CUDA_ERROR_INVALID_IMAGE;
+        entries[name.substr(ATTRIBUTES.size())] = size;
+    }
+    return CUDA_SUCCESS;
+}
+
+// Writes a text to the buffer for errors of the compiler, if the caller has given one.
+static void write_log(const char *text, u32 num_options, const int *options, void **values) {
+    const int BUFFER = 5, SIZE = 6;
+    char *buffer = nullptr;
+    size_t size = 0;
+    for (u32 number = 0; number < num_options; number++) {
+        if (options[number] == BUFFER) buffer = (char *)values[number];
+        if (options[number] == SIZE) size = (size_t)values[number];
+    }
+    if (buffer && size > 0) snprintf(buffer, size, "%s", text);
+}
+
+static Result load(const char *function, Module **handle, const void *image, u32 num_options,
+                   const int *options, void **values) {
+    return call(function, Needs::CONTEXT, [&](Driver &driver) {
+        if (!handle || !image) return CUDA_ERROR_INVALID_VALUE;
+        auto module = std::make_shared<Module>(Module{current, {}});
+        bool is_code = memcmp(image, "\177ELF", 4) == 0;
+        Result result = is_code
+                            ? read_code((const u8 *)image, driver.capability, module->entries)
+                            : read_ptx((const char *)image, driver.newest_ptx, module->entries);
+        if (result == CUDA_SUCCESS) *handle = driver.modules.add(module);
+        if (result != CUDA_SUCCESS && !is_code)
+            write_log("ptxas fatal   : emulated", num_options, options, values);
+        return result;
+    });
+}
+
 extern "C" {
 
 Result cuModuleLoadData(Module **handle, const void *image) {
-    return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
-        if (!handle || !image) return CUDA_ERROR_INVALID_VALUE;
-        auto module = std::make_shared<Module>(Module{current, {}});
-        Result result = read_ptx((const char *)image, module->entries);
-        if (result == CUDA_SUCCESS) *handle = driver.modules.add(module);
-        return result;
-    });
+    return load(__func__, handle, image, 0, nullptr, nullptr);
+}
+
+Result cuModuleLoadDataEx(Module **handle, const void *image, u32 num_options, const int *options,
+                          void **values) {
+    return load(__func__, handle, image, num_options, options, values);
 }
 
 Result cuModuleUnload(Module *handle) {

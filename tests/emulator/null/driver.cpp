@@ -26,7 +26,7 @@ static const Result SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY
     each(cuEventSynchronize) each(cuMemAlloc_v2) each(cuMemFree_v2) each(cuMemHostAlloc)           \
     each(cuMemFreeHost) each(cuMemcpyHtoDAsync_v2) each(cuMemcpyDtoHAsync_v2)                      \
     each(cuMemcpyDtoDAsync_v2) each(cuMemcpyPeerAsync) each(cuModuleLoadData)                      \
-    each(cuModuleUnload) each(cuModuleGetFunction) each(cuLaunchKernel)                            \
+    each(cuModuleLoadDataEx) each(cuModuleUnload) each(cuModuleGetFunction) each(cuLaunchKernel)                            \
     each(cuPointerGetAttribute) each(bytes_in) each(bytes_out) each(bytes_pinned)                  \
     each(bytes_allocated)
 
@@ -133,6 +133,7 @@ CALL(cuMemcpyDtoHAsync_v2, (void *, u64, size_t size, void *), { add(AT_bytes_ou
 CALL(cuMemcpyDtoDAsync_v2, (u64, u64, size_t, void *), {})
 CALL(cuMemcpyPeerAsync, (u64, void *, u64, void *, size_t, void *), {})
 CALL(cuModuleLoadData, (void **module, const void *), { make(module); })
+CALL(cuModuleLoadDataEx, (void **module, const void *, u32, int *, void **), { make(module); })
 CALL(cuModuleUnload, (void *), {})
 CALL(cuModuleGetFunction, (void **function, void *, const char *), { make(function); })
 CALL(cuLaunchKernel, (void *, u32, u32, u32, u32, u32, u32, u32, void *, void **, void **), {})

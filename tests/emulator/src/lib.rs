@@ -5,6 +5,8 @@
 //! shows as wrong bits. Environment variables:
 //!
 //! - `KV_EMULATED_DEVICES`: the number of devices (2)
+//! - `KV_EMULATED_CAPABILITY`: their compute capability, without the point (90)
+//! - `KV_EMULATED_PTX`: the newest version of PTX, without the point (84)
 //! - `KV_EMULATED_MEMORY`: bytes of each device (1 GiB)
 //! - `KV_EMULATED_PEERS`: 0 forbids access to the memory of other devices
 //! - `KV_EMULATED_SEED`: the seed of the order of work (the time)
