@@ -102,6 +102,7 @@ if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then
         echo "python: arrays of other libraries, devices and cards: $numbers"
         KVSTORE_GPUS=${numbers% *} KV_EMULATED_DEVICES=${numbers#* } \
             check "gpus-${numbers% *}-cards-${numbers#* }" "$newest" \
-                kvstore-python/tests/test_gpu_interop.py kvstore-python/tests/test_gpu_exports.py
+                kvstore-python/tests/test_gpu_interop.py kvstore-python/tests/test_gpu_exports.py \
+                kvstore-python/tests/test_gpu_torch.py
     done
 fi

@@ -23,7 +23,6 @@ use kvstore_cuda::fan::FanJob;
 use kvstore_cuda::{CudaBackend, probe};
 use kvstore_emulator as emulator;
 
-
 /// Calls a function of the driver.
 macro_rules! cu {
     ($function:ident($($argument:expr),* $(,)?)) => {
@@ -366,15 +365,13 @@ fn modules_have_the_kernels_of_their_source() {
     let sum = compiled::module_of("kv_sum_f64").unwrap();
     let code = compiled::code(sum, 90).unwrap().unwrap();
     // PTX has one kernel, code has those of its module.
-    for (image, expected) in [
-        (ptx.to_bytes_with_nul(), [0, 500, 500, 500]),
-        (code, [0, 0, 500, 500]),
-    ] {
+    for (image, expected) in
+        [(ptx.to_bytes_with_nul(), [0, 500, 500, 500]), (code, [0, 0, 500, 500])]
+    {
         ok!(cuModuleLoadData(&raw mut module, image.as_ptr().cast()));
         let names = [c"kv_sum_f64", c"kv_sum_f32", c"kv_cast_f32_f64", c"kv_fan_layout"];
-        let found = names.map(|name| {
-            cu!(cuModuleGetFunction(&raw mut function, module, name.as_ptr())) as u32
-        });
+        let found = names
+            .map(|name| cu!(cuModuleGetFunction(&raw mut function, module, name.as_ptr())) as u32);
         assert_eq!(found, expected);
     }
     for other in [80, 100, 120] {

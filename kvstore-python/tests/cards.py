@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -113,6 +115,11 @@ class Card:
             call("cuEventRecord", event, ctypes.c_void_p(other))
             call("cuStreamWaitEvent", ctypes.c_void_p(stream), event, 0)
             call("cuEventDestroy_v2", event)
+
+    def capture(self, stream: int, *, is_captured: bool) -> None:
+        """Begins or ends the capture of a stream of the emulated driver into a graph."""
+        with self.entered():
+            call("kv_emulated_capture", ctypes.c_void_p(stream), int(is_captured))
 
     def is_idle(self, stream: int) -> bool:
         """Returns whether all work in a stream is done. The call does not execute any work."""
@@ -339,6 +346,44 @@ class OldArray(Array):
     rejects_others = False
 
 
+class TorchTensor(Array):
+    """A tensor of a PyTorch that `use_torch` installs."""
+
+    requires_grad = False
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        #: The streams in which the tensor was recorded.
+        self.recorded: list[int] = []
+
+    @property
+    def device(self) -> int:
+        return self.card.number
+
+    def is_neg(self) -> bool:
+        return False
+
+    def record_stream(self, stream: Any) -> None:
+        self.recorded.append(stream.cuda_stream)
+
+
+def use_torch(monkeypatch: Any) -> None:
+    """Installs a minimal PyTorch, whose current stream on a GPU is that of the entry in `CARDS`."""
+
+    def stream(number: int, device: int) -> Any:
+        return types.SimpleNamespace(cuda_stream=number, device=device)
+
+    torch: Any = types.ModuleType("torch")
+    torch.Tensor = TorchTensor
+    torch.is_grad_enabled = lambda: True
+    torch.cuda = types.SimpleNamespace(
+        ExternalStream=stream,
+        current_stream=lambda device: stream(CARDS[device].stream, device),
+        is_initialized=lambda: True,
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+
 class OnlyInterface:
     """An array that has only `__cuda_array_interface__`, like arrays of Numba."""
 
@@ -377,6 +422,16 @@ class ImportedTensor:
         self.dtype = numpy.dtype(f"{letter}{tensor.bits // 8}")
         self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
         self.flags = self._managed.flags if self.is_versioned else None
+
+    @property
+    def pointer(self) -> int:
+        """The address of the structure, which is the argument of its deleter."""
+        return self._pointer
+
+    @property
+    def deleter_address(self) -> int:
+        """The address of the deleter."""
+        return ctypes.cast(self._managed.deleter, ctypes.c_void_p).value or 0
 
     def read(self, card: Card, stream: int | None = None) -> numpy.ndarray[Any, Any]:
         """Returns the values, after all earlier work of a stream."""

@@ -40,6 +40,7 @@ pub struct ForeignMemory {
     address: usize,
     num_bytes: usize,
     layout: Option<Layout>,
+    released_to: Option<Queue>,
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -63,7 +64,7 @@ impl ForeignMemory {
         num_bytes: usize,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { device, address, num_bytes, layout: None, _owner: owner }
+        Self { device, address, num_bytes, layout: None, released_to: None, _owner: owner }
     }
 
     /// Describes strided elements. The first one is at `address`. They are copied before use.
@@ -79,7 +80,24 @@ impl ForeignMemory {
         let num_elements =
             layout.axes.iter().fold(1_usize, |count, axis| count.saturating_mul(axis.length));
         let num_bytes = num_elements.saturating_mul(layout.size);
-        Self { device, address, num_bytes, layout: Some(layout), _owner: owner }
+        let layout = Some(layout);
+        Self { device, address, num_bytes, layout, released_to: None, _owner: owner }
+    }
+
+    /// Releases the memory to a queue of its owner: work that is queued there later waits for the
+    /// device. Otherwise, the thread that drops the memory waits.
+    ///
+    /// # Safety
+    /// - The owner uses the memory, and lets others use it, only in later work of the queue.
+    /// - The queue exists until the memory is dropped.
+    #[must_use]
+    pub unsafe fn release_to(self, queue: Queue) -> Self {
+        Self { released_to: Some(queue), ..self }
+    }
+
+    /// Returns the queue to which the memory is released, if there is one.
+    pub fn released_to(&self) -> Option<Queue> {
+        self.released_to
     }
 
     /// Returns the device whose memory this is.
@@ -150,6 +168,10 @@ pub trait DeviceInterop {
     fn enter(&self, device: Device) -> Result<Entered>;
 
     /// Makes later work on the device wait for the work in another library's queue.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) if the queue is being captured into a
+    ///   graph.
     fn wait_for(&self, device: Device, other: Queue) -> Result<()>;
 
     /// Makes later work in another library's queue wait for the work queued on the device.
@@ -160,8 +182,9 @@ pub trait DeviceInterop {
 
     /// Imports the memory as an [external](Storage::is_external) storage.
     ///
-    /// Dropping its last reference waits for all work on the device, then drops the owner. Strided
-    /// memory has no ranges. Use [`DeviceInterop::gather`] and [`DeviceInterop::scatter`] for it.
+    /// Dropping its last reference waits for all work on the device, or lets the queue of
+    /// [`ForeignMemory::release_to`] wait, and then drops the owner. Strided memory has no ranges.
+    /// Use [`DeviceInterop::gather`] and [`DeviceInterop::scatter`] for it.
     fn import(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>>;
 
     /// Queues a copy from strided elements of an [imported](DeviceInterop::import) storage to

@@ -1,6 +1,8 @@
 //! Tensors in device memory of another library, and tensors exported to one.
 
-use std::sync::Arc;
+#![expect(unsafe_code, reason = "only the caller knows the queue of a reader")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::share::Share;
 use super::{Tensor, exclusive};
@@ -13,8 +15,9 @@ impl Tensor {
     /// machine's byte order.
     ///
     /// As for [`Tensor::from_external`], stores and arrays copy what they keep. Dropping the last
-    /// reference waits for the work on the memory. Strided elements are copied, and the call waits
-    /// for the copy.
+    /// reference waits for the work on the memory, unless it is
+    /// [released to a queue](ForeignMemory::release_to). Strided elements are copied, and this call
+    /// drops the memory.
     ///
     /// # Errors
     /// - [`Error::DeviceUnavailable`] if the device is not available.
@@ -92,8 +95,9 @@ impl Tensor {
                 "export of {self:?}: another library owns its memory"
             )));
         }
+        retry_releases();
         let address = self.interop()?.address(self.span())?;
-        Ok(ExportedTensor { address, value: Some(self) })
+        Ok(ExportedTensor { address, value: Some(self), reader: None })
     }
 
     fn interop(&self) -> Result<&dyn DeviceInterop> {
@@ -133,12 +137,13 @@ fn check_alignment(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
 /// object is dropped.
 ///
 /// Dropping this object waits for all work on the device, because the other library does not report
-/// which of its work still reads.
+/// which of its work still reads. With [`ExportedTensor::read_in`], it does not wait.
 #[derive(Debug)]
 pub struct ExportedTensor {
     address: usize,
     /// `Some` until the drop.
     value: Option<Tensor>,
+    reader: Option<Queue>,
 }
 
 impl ExportedTensor {
@@ -155,13 +160,58 @@ impl ExportedTensor {
         let Some(value) = &self.value else { return Ok(()) };
         value.interop()?.let_wait(other, value.device)
     }
+
+    /// Names the queue in which the other library reads. Then dropping this object does not wait:
+    /// later work on the device waits for the work that the queue has at that time.
+    ///
+    /// # Safety
+    /// - The other library reads the memory only in work that is in the queue when this object is
+    ///   dropped.
+    /// - The queue exists until the process ends.
+    pub unsafe fn read_in(&mut self, queue: Queue) {
+        self.reader = Some(queue);
+    }
+
+    /// Returns whether dropping this object waits for the device.
+    pub fn waits(&self) -> bool {
+        self.reader.is_none()
+    }
 }
 
 impl Drop for ExportedTensor {
     fn drop(&mut self) {
-        let Some(value) = self.value.take() else { return };
-        let waited = value.interop().and_then(|interop| interop.wait_for_all(value.device));
-        if let Err(error) = waited {
+        retry_releases();
+        if let Some(value) = self.value.take() {
+            release(value, self.reader);
+        }
+    }
+}
+
+/// Memory that could not be released, because the queue of its reader was being captured into a
+/// graph. A wait for the device would invalidate the graph.
+static UNRELEASED: Mutex<Vec<(Tensor, Queue)>> = Mutex::new(Vec::new());
+
+fn unreleased() -> MutexGuard<'static, Vec<(Tensor, Queue)>> {
+    UNRELEASED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn retry_releases() {
+    let values = std::mem::take(&mut *unreleased());
+    for (value, reader) in values {
+        release(value, Some(reader));
+    }
+}
+
+/// Drops a value when its reader has read it.
+fn release(value: Tensor, reader: Option<Queue>) {
+    let released = value.interop().and_then(|interop| match reader {
+        Some(reader) => interop.wait_for(value.device, reader),
+        None => interop.wait_for_all(value.device),
+    });
+    match (released, reader) {
+        (Ok(()), _) => {}
+        (Err(Error::Unsupported(_)), Some(reader)) => unreleased().push((value, reader)),
+        (Err(error), _) => {
             tracing::warn!(%error, ?value, "leaks memory that another library may still read");
             #[expect(
                 clippy::disallowed_methods,

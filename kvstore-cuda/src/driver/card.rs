@@ -274,10 +274,21 @@ impl Card {
     }
 
     /// Makes work that is queued later wait for the work in a stream of another library.
+    ///
+    /// # Errors
+    /// - [`Error::Unsupported`] if the stream is being captured into a graph. This card's stream
+    ///   would become a part of the graph.
     pub(crate) fn wait_for_stream(&self, other: Queue) -> Result<()> {
         let _bound = self.context.bind()?;
-        let event = Event::new(self)?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // The creator of the queue guarantees that it is a stream of the driver.
+        call!(self.device, cuStreamIsCapturing(stream_of(other), &raw mut status))?;
+        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            let text = "waiting for a stream that is being captured into a graph";
+            return Err(Error::Unsupported(text.to_owned()));
+        }
+        let event = Event::new(self)?;
+        // As above.
         call!(self.device, cuEventRecord(event.handle(), stream_of(other)))?;
         self.wait_for(&event)
     }

@@ -277,9 +277,11 @@ impl Drop for CudaStorage {
                 memory.take_back(&self.card, self.address, *block_bytes);
             }
             Holder::Other(memory) => {
-                // The owner may reuse the memory in any stream, so wait for this device's work
-                // first.
-                if let Err(error) = self.card.synchronize() {
+                let queue = memory.as_ref().and_then(ForeignMemory::released_to);
+                let released = queue.is_some_and(|queue| self.card.let_stream_wait(queue).is_ok());
+                // Otherwise, the owner may reuse the memory in any stream, so wait for the work of
+                // this device first.
+                if !released && let Err(error) = self.card.synchronize() {
                     tracing::warn!(
                         %error,
                         "memory of another library is leaked: work may still use it"

@@ -103,7 +103,8 @@ impl Outputs {
             copies.extend(output.block.write(&value)?.map(|storage| (value, storage)));
         }
         // Start all asynchronous copies before waiting for the first one.
-        copies.iter().try_for_each(|(value, _)| value.wait())
+        let mut awaited = self.foreign.iter().filter(|output| output.block.is_awaited());
+        awaited.try_for_each(|output| output.array.tensor().wait())
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::{fmt, slice};
 
 use kvstore::{
-    Axis, Device, DeviceKind, Error, ForeignMemory, Layout, Storage, Tensor, TensorSpec,
+    Axis, Device, DeviceKind, Error, ForeignMemory, Layout, Queue, Storage, Tensor, TensorSpec,
 };
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -29,6 +29,8 @@ pub(crate) struct Block {
     /// The distance between neighbouring elements along each axis, in bytes.
     strides: Vec<isize>,
     is_writable: bool,
+    /// The stream of a GPU in which the owner uses the memory after the call, if that is known.
+    released_to: Option<Queue>,
     _owner: Owner,
 }
 
@@ -92,7 +94,11 @@ impl Block {
     /// - A `TypeError` if no tensor can have the dtype of the elements.
     /// - `InvalidArgument` if the array is on another device.
     /// - `InvalidArgument` if the capsule is not valid.
-    pub(crate) fn from_capsule(capsule: &Bound<'_, PyCapsule>, device: Device) -> PyResult<Self> {
+    pub(crate) fn from_capsule(
+        capsule: &Bound<'_, PyCapsule>,
+        device: Device,
+        released_to: Option<Queue>,
+    ) -> PyResult<Self> {
         let py = capsule.py();
         let (owner, tensor, is_writable) = if capsule.is_valid_checked(Some(VERSIONED)) {
             let managed: NonNull<Versioned> = capsule.pointer_checked(Some(VERSIONED))?.cast();
@@ -121,7 +127,7 @@ impl Block {
         let (spec, strides) = describe(py, &tensor)?;
         let offset = usize::try_from(tensor.byte_offset).unwrap_or_default();
         let start = tensor.data.cast::<u8>().wrapping_add(offset);
-        Self { start, device, spec, strides, is_writable, _owner: owner }.checked(py)
+        Self { start, device, spec, strides, is_writable, released_to, _owner: owner }.checked(py)
     }
 
     /// Returns the array at an address that its owner has given.
@@ -135,7 +141,8 @@ impl Block {
         let start = ptr::with_exposed_provenance_mut(address);
         let strides = strides.unwrap_or_else(|| row_major(&spec));
         let kept = Owner::Object(Some(owner.clone().unbind()));
-        Self { start, device, spec, strides, is_writable, _owner: kept }.checked(owner.py())
+        Self { start, device, spec, strides, is_writable, released_to: None, _owner: kept }
+            .checked(owner.py())
     }
 
     /// Returns the block if its strides, address and size are valid.
@@ -209,13 +216,29 @@ impl Block {
             // - The device's queue waits for the work that the library has queued.
             // - The caller must not let other code write to the memory during a call, as on the
             //   host.
-            return Ok(unsafe {
-                ForeignMemory::new(device, address, num_bytes, Arc::clone(self) as _)
-            });
+            let memory =
+                unsafe { ForeignMemory::new(device, address, num_bytes, Arc::clone(self) as _) };
+            return Ok(self.released(memory));
         }
         let layout = self.layout();
         // SAFETY: as above.
-        Ok(unsafe { ForeignMemory::strided(device, address, layout, Arc::clone(self) as _) })
+        let memory =
+            unsafe { ForeignMemory::strided(device, address, layout, Arc::clone(self) as _) };
+        Ok(self.released(memory))
+    }
+
+    fn released(&self, memory: ForeignMemory) -> ForeignMemory {
+        match self.released_to {
+            // SAFETY: PyTorch frees the memory after the work of our stream, because the tensor is
+            // recorded there. Its users order their work after that of the current stream.
+            Some(queue) => unsafe { memory.release_to(queue) },
+            None => memory,
+        }
+    }
+
+    /// Returns whether the call that uses the memory must wait until the GPU has done so.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.released_to.is_none()
     }
 
     /// Returns whether the elements are contiguous in row-major order and aligned for their size.

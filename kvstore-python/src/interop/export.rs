@@ -17,7 +17,7 @@ use super::dlpack::{
     DlDevice, DlTensor, HOST, IS_COPIED, MAJOR, PLAIN, Plain, READ_ONLY, VERSIONED, Versioned,
     device_of, dl_type,
 };
-use super::stream;
+use super::{pytorch, stream};
 use crate::interpreter::error::{detached, to_python};
 
 /// A value that is exported to another library.
@@ -25,7 +25,7 @@ use crate::interpreter::error::{detached, to_python};
 struct Export<M> {
     /// Must be the first field, so that a pointer to it is also a pointer to the export.
     managed: M,
-    _memory: Memory,
+    memory: Memory,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
@@ -35,7 +35,7 @@ enum Memory {
     /// A value that others may share, so it is read-only.
     Shared(#[expect(dead_code, reason = "it is held, not read")] Tensor),
     /// A value on a GPU.
-    Device(#[expect(dead_code, reason = "it is held, not read")] ExportedTensor),
+    Device(ExportedTensor),
     /// A copy in the host's memory that belongs to the consumer.
     Own(#[expect(dead_code, reason = "it is held, not read")] Vec<u64>),
 }
@@ -89,7 +89,14 @@ pub(crate) fn to_dlpack<'py>(
         in_host(py, value, is_copied)?
     } else {
         let consumer = stream::consumer(request.stream)?;
-        detached(py, move || on_gpu(value, is_copied, consumer))?
+        let lasts = match consumer {
+            Some(queue) => {
+                queue.number() == stream::LEGACY
+                    || pytorch::is_current_stream(py, device.id, queue)?
+            }
+            None => false,
+        };
+        detached(py, move || on_gpu(value, is_copied, consumer, lasts))?
     };
     let size = spec.dtype().size().cast_signed();
     let shape: Vec<i64> = spec.shape().dims().iter().map(|&dim| dim.cast_signed() as i64).collect();
@@ -108,17 +115,12 @@ pub(crate) fn to_dlpack<'py>(
         let (version, context) = ([MAJOR, 0], ptr::null_mut());
         let deleter = Some(delete::<Versioned> as _);
         let managed = Versioned { version, context, deleter, flags, tensor };
-        return capsule(
-            py,
-            Export { managed, _memory: memory, shape, strides },
-            VERSIONED,
-            |exported| &mut exported.tensor,
-        );
+        return capsule(py, Export { managed, memory, shape, strides }, VERSIONED, |exported| {
+            &mut exported.tensor
+        });
     }
     let managed = Plain { tensor, context: ptr::null_mut(), deleter: Some(delete::<Plain> as _) };
-    capsule(py, Export { managed, _memory: memory, shape, strides }, PLAIN, |exported| {
-        &mut exported.tensor
-    })
+    capsule(py, Export { managed, memory, shape, strides }, PLAIN, |exported| &mut exported.tensor)
 }
 
 /// An address that is passed through a closure into a structure.
@@ -129,15 +131,22 @@ struct Address(*mut c_void);
 unsafe impl Send for Address {}
 
 /// Returns the address of the elements on their GPU, and their owner. The consumer's queue waits
-/// until the elements have been computed.
+/// until the elements have been computed. `lasts` means that the queue exists until the process
+/// ends.
 fn on_gpu(
     value: Tensor,
     is_copied: bool,
     consumer: Option<Queue>,
+    lasts: bool,
 ) -> kvstore::Result<(Address, Memory)> {
-    let exported = if is_copied { value.duplicate()? } else { value }.export()?;
+    let mut exported = if is_copied { value.duplicate()? } else { value }.export()?;
     if let Some(consumer) = consumer {
         exported.let_wait(consumer)?;
+        if lasts {
+            // SAFETY: the queue lasts. A consumer that uses the memory in other queues, too, orders
+            // their work before what it queues in this one, as it does for its own memory.
+            unsafe { exported.read_in(consumer) };
+        }
     }
     let address = ptr::with_exposed_provenance_mut(exported.address());
     Ok((Address(address), Memory::Device(exported)))
@@ -189,6 +198,12 @@ fn capsule<'py, M>(
     })
 }
 
+/// An export whose drop waits for a GPU.
+struct Waiting<M>(#[expect(dead_code, reason = "it is dropped, not read")] Box<Export<M>>);
+
+// SAFETY: the export is only dropped, and its memory may be dropped in any thread.
+unsafe impl<M> Send for Waiting<M> {}
+
 /// Frees an export.
 ///
 /// # Safety
@@ -196,7 +211,16 @@ fn capsule<'py, M>(
 /// - The export has not been freed.
 unsafe extern "C" fn delete<M>(managed: *mut M) {
     // SAFETY: by the contract, the export came from a box.
-    drop(unsafe { Box::from_raw(managed.cast::<Export<M>>()) });
+    let export = unsafe { Box::from_raw(managed.cast::<Export<M>>()) };
+    let waits = matches!(&export.memory, Memory::Device(exported) if exported.waits());
+    if waits {
+        // The GPU may wait for a callback of the program that needs the GIL.
+        let mut export = Some(Waiting(export));
+        let _ = Python::try_attach(|py| {
+            let export = export.take();
+            py.detach(move || drop(export));
+        });
+    }
 }
 
 /// Frees the contents of a capsule that no consumer has taken.

@@ -50,12 +50,15 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
                 Place::Elsewhere(_) => (Device::default(), None),
             };
             let _entered = enter(py, device)?;
-            capsule(&plain, place, queue).map(|capsule| (capsule, device))
+            let released_to = queue.map_or(Ok(None), |queue| pytorch::release_to(&plain, queue))?;
+            capsule(&plain, place, queue).map(|capsule| (capsule, device, released_to))
         }
         Err(reason) => Err(reason),
     };
     match handed_out {
-        Ok((capsule, device)) => Ok(Some(Arc::new(Block::from_capsule(&capsule, device)?))),
+        Ok((capsule, device, released_to)) => {
+            Block::from_capsule(&capsule, device, released_to).map(|block| Some(Arc::new(block)))
+        }
         Err(reason) if !is_replaceable(py, &reason) => Err(reason),
         // NumPy before 2.1 exports neither read-only arrays nor dtypes of other packages.
         Err(_) if has_interface()? => by_interface(object).map(Some),

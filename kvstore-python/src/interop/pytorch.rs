@@ -1,5 +1,8 @@
 //! Properties of PyTorch tensors that `DLPack` does not express: gradients and negated views.
 
+#![expect(unsafe_code, reason = "PyTorch describes its streams by numbers")]
+
+use kvstore::Queue;
 use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -33,6 +36,53 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
         return finalization::call_method(object, intern!(py, "detach"), ());
     }
     Ok(object.clone())
+}
+
+/// Returns the stream that PyTorch uses for a tensor on a GPU after a call. From now on, PyTorch
+/// reuses the memory of the tensor only after the work in our stream. Returns `None` for other
+/// objects.
+pub(crate) fn release_to(object: &Bound<'_, PyAny>, ours: usize) -> PyResult<Option<Queue>> {
+    let py = object.py();
+    let Some(torch) = loaded(py)? else { return Ok(None) };
+    let Some(tensor) = optional(py, torch.getattr(intern!(py, "Tensor")))? else { return Ok(None) };
+    if !object.is_instance(&tensor)? {
+        return Ok(None);
+    }
+    let released = || {
+        let cuda = torch.getattr(intern!(py, "cuda"))?;
+        let device = finalization::attribute(object, intern!(py, "device"))?;
+        let stream = cuda.getattr(intern!(py, "ExternalStream"))?;
+        let stream = finalization::call(&stream, (ours, &device), None)?;
+        finalization::call_method(object, intern!(py, "record_stream"), (stream,))?;
+        current_stream(&cuda, &device)
+    };
+    // Versions of PyTorch for other GPUs have no such streams.
+    optional(py, released())
+}
+
+/// Returns PyTorch's current stream on a GPU.
+fn current_stream(cuda: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Queue> {
+    let py = cuda.py();
+    let stream = finalization::call_method(cuda, intern!(py, "current_stream"), (device,))?;
+    let number: usize = stream.getattr(intern!(py, "cuda_stream"))?.extract()?;
+    // PyTorch calls the legacy default stream 0.
+    // SAFETY: PyTorch has this stream, and keeps its streams until the process ends.
+    Ok(unsafe { Queue::from_number(number.max(1)) })
+}
+
+/// Returns whether a stream is the one that PyTorch now uses on a GPU.
+pub(crate) fn is_current_stream(py: Python<'_>, device: i32, queue: Queue) -> PyResult<bool> {
+    let Some(torch) = loaded(py)? else { return Ok(false) };
+    let current = || {
+        let cuda = torch.getattr(intern!(py, "cuda"))?;
+        // Otherwise the question would make PyTorch open the GPU.
+        let is_used = finalization::call_method(&cuda, intern!(py, "is_initialized"), ())?;
+        if !is_used.is_truthy()? {
+            return Ok(None);
+        }
+        current_stream(&cuda, device.into_pyobject(py)?.as_any()).map(Some)
+    };
+    Ok(optional(py, current())?.flatten() == Some(queue))
 }
 
 /// Increments PyTorch's version counters of the tensors that were written to. A backward pass that

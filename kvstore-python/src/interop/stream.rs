@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use crate::convert::wrong_type;
 use crate::interpreter::error::replaced;
 
-const LEGACY: i64 = 1;
+/// The number of the legacy default stream, which always exists.
+pub(crate) const LEGACY: usize = 1;
 
 /// Returns the queue for the `stream` argument of a DLPack consumer, or `None` if the consumer does
 /// not want its work to wait.
@@ -19,7 +20,7 @@ const LEGACY: i64 = 1;
 /// - A `TypeError` if the argument is not a number.
 /// - A `BufferError` if the number is not a stream.
 pub(crate) fn consumer(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Queue>> {
-    let number = stream.map_or(Ok(LEGACY), number)?;
+    let number = stream.map_or(Ok(LEGACY as i64), number)?;
     if number == -1 { Ok(None) } else { queue(number).map(Some) }
 }
 

@@ -22,7 +22,7 @@ typedef uint64_t u64;
     RESULT(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217,                                                \
            "peer access is not supported between these two devices")                               \
     RESULT(CUDA_ERROR_INVALID_PTX, 218, "a PTX JIT compilation failed")                            \
-    RESULT(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 221, "PTX JIT compiler library not found")            \
+    RESULT(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 221, "PTX JIT compiler library not found")           \
     RESULT(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222,                                                \
            "the provided PTX was compiled with an unsupported toolchain.")                         \
     RESULT(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                              \

@@ -120,6 +120,8 @@ void Driver::wait_for(const Mark &mark) {
 }
 
 void Driver::wait_for(const Context *context) {
+    if (streams.any([&](const Stream &one) { return one.context == context && one.is_captured; }))
+        die("a wait for all work of a device invalidates the graph that is being captured");
     for (const Mark &mark : queue.ends_of(context)) wait_for(mark);
 }
 
@@ -133,7 +135,7 @@ std::shared_ptr<Stream> Driver::stream(Stream *handle) {
     uintptr_t number = (uintptr_t)handle;
     if (number != 1 && number != 2) return streams.find(handle);
     auto &stream = current->defaults[number - 1];
-    if (!stream) stream = std::make_shared<Stream>(Stream{current, {}, 0});
+    if (!stream) stream = std::make_shared<Stream>(Stream{current, {}, 0, false});
     return stream;
 }
 

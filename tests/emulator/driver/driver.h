@@ -66,6 +66,11 @@ template <class T> class Handles {
         return found == things.end() ? nullptr : found->second;
     }
     void remove(const void *handle) { things.erase(handle); }
+    template <class Test> bool any(Test test) const {
+        for (const auto &entry : things)
+            if (test(*entry.second)) return true;
+        return false;
+    }
     template <class Test> void remove_if(Test test) {
         for (auto next = things.begin(); next != things.end();)
             next = test(*next->second) ? things.erase(next) : std::next(next);

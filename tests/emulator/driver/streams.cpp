@@ -1,5 +1,6 @@
 // The driver's functions for streams and events.
 #include <chrono>
+#include <thread>
 
 #include "driver.h"
 
@@ -17,7 +18,7 @@ static double milliseconds() {
 static Result create_stream(const char *function, Stream **handle, u32 flags) {
     return call(function, Needs::CONTEXT, [&](Driver &driver) {
         if (!handle || flags > 1) return CUDA_ERROR_INVALID_VALUE;
-        *handle = driver.streams.add(std::make_shared<Stream>(Stream{current, {}, 0}));
+        *handle = driver.streams.add(std::make_shared<Stream>(Stream{current, {}, 0, false}));
         return CUDA_SUCCESS;
     });
 }
@@ -55,6 +56,27 @@ Result cuStreamSynchronize(Stream *handle) {
     });
 }
 
+// Calls a function after the earlier work of the stream, in a thread of its own, as a driver does.
+Result cuLaunchHostFunc(Stream *handle, void (*function)(void *), void *data) {
+    return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
+        auto stream = driver.stream(handle);
+        if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+        if (!function) return CUDA_ERROR_INVALID_VALUE;
+        driver.queue.add(stream, Work{[=] { std::thread(function, data).join(); }, {}});
+        return CUDA_SUCCESS;
+    });
+}
+
+Result cuStreamIsCapturing(Stream *handle, int *status) {
+    return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
+        auto stream = driver.stream(handle);
+        if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+        if (!status) return CUDA_ERROR_INVALID_VALUE;
+        *status = stream->is_captured ? 1 : 0;
+        return CUDA_SUCCESS;
+    });
+}
+
 Result cuStreamWaitEvent(Stream *handle, Event *event_handle, u32 flags) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         auto stream = driver.stream(handle);
@@ -83,10 +105,21 @@ Result cuEventDestroy_v2(Event *handle) {
     });
 }
 
+// Begins or ends the capture of a stream into a graph, as far as its status is concerned.
+Result kv_emulated_capture(Stream *handle, int is_captured) {
+    return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
+        auto stream = driver.stream(handle);
+        if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+        stream->is_captured = is_captured != 0;
+        return CUDA_SUCCESS;
+    });
+}
+
 Result cuEventRecord(Event *handle, Stream *stream_handle) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         auto event = driver.events.find(handle);
         auto stream = driver.stream(stream_handle);
+        if (stream && stream->is_captured) die("cuEventRecord: a graph would have the event");
         if (!event || !stream || event->context != stream->context)
             return CUDA_ERROR_INVALID_HANDLE;
         auto time = std::make_shared<double>(0);

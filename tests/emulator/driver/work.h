@@ -30,6 +30,7 @@ struct Stream {
     Context *context;
     std::deque<Work> works;
     u64 num_done = 0;
+    bool is_captured = false;
 };
 
 class Queue {

@@ -18,15 +18,15 @@ static const Result SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY
 #define COUNTED(each)                                                                              \
     each(cuInit) each(cuDriverGetVersion) each(cuGetErrorName) each(cuDeviceGetCount)              \
     each(cuDeviceGet) each(cuDeviceGetName) each(cuDeviceTotalMem_v2) each(cuDeviceGetAttribute)   \
-    each(cuDeviceCanAccessPeer) each(cuDevicePrimaryCtxRetain)                                     \
-    each(cuDevicePrimaryCtxRelease_v2) each(cuCtxGetCurrent) each(cuCtxSetCurrent)                 \
-    each(cuCtxSynchronize) each(cuCtxEnablePeerAccess) each(cuStreamCreate)                        \
-    each(cuStreamDestroy_v2) each(cuStreamSynchronize) each(cuStreamWaitEvent)                     \
+    each(cuDeviceCanAccessPeer) each(cuDevicePrimaryCtxRetain) each(cuDevicePrimaryCtxRelease_v2)  \
+    each(cuCtxGetCurrent) each(cuCtxSetCurrent) each(cuCtxSynchronize)                             \
+    each(cuCtxEnablePeerAccess) each(cuStreamCreate) each(cuStreamDestroy_v2)                      \
+    each(cuStreamSynchronize) each(cuStreamWaitEvent) each(cuStreamIsCapturing)                    \
     each(cuEventCreate) each(cuEventDestroy_v2) each(cuEventRecord) each(cuEventQuery)             \
     each(cuEventSynchronize) each(cuMemAlloc_v2) each(cuMemFree_v2) each(cuMemHostAlloc)           \
     each(cuMemFreeHost) each(cuMemcpyHtoDAsync_v2) each(cuMemcpyDtoHAsync_v2)                      \
     each(cuMemcpyDtoDAsync_v2) each(cuMemcpyPeerAsync) each(cuModuleLoadData)                      \
-    each(cuModuleLoadDataEx) each(cuModuleUnload) each(cuModuleGetFunction) each(cuLaunchKernel)                            \
+    each(cuModuleLoadDataEx) each(cuModuleUnload) each(cuModuleGetFunction) each(cuLaunchKernel)   \
     each(cuPointerGetAttribute) each(bytes_in) each(bytes_out) each(bytes_pinned)                  \
     each(bytes_allocated)
 
@@ -108,6 +108,7 @@ CALL(cuStreamCreate, (void **stream, u32), { make(stream); })
 CALL(cuStreamDestroy_v2, (void *), {})
 CALL(cuStreamSynchronize, (void *), { complete_until(enqueued.load()); })
 CALL(cuStreamWaitEvent, (void *, Event *, u32), {})
+CALL(cuStreamIsCapturing, (void *, int *status), { *status = 0; })
 CALL(cuEventCreate, (Event * *event, u32), { *event = new Event; })
 CALL(cuEventDestroy_v2, (Event * event), { delete event; })
 CALL(cuEventRecord, (Event * event, void *), { event->recorded = ++enqueued; })
