@@ -127,6 +127,7 @@ nightly: test-setup ## runs the long tests: a bare Debian, Miri, 20,000 random p
 	KVSTORE_MXNET_PROGRAMS=20000 KVSTORE_SOAK_SECONDS=100 KVSTORE_TEST_PROCESSES=20 \
 		KVSTORE_TEST_ALLOCATIONS=1 $(MAKE) test
 	scripts/replay.sh 20000
+	KVSTORE_CUDA_EXACT=1 scripts/gpu-tests.sh
 	$(MAKE) demo-net demo-diloco demo-federated
 	scripts/fuzz.sh 600
 

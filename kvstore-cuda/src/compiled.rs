@@ -1,5 +1,5 @@
-//! The compiled kernels: their code for some generations of GPUs, which drivers load, and their PTX,
-//! which drivers compile for the others.
+//! The compiled kernels: their code for some generations of GPUs, and their PTX, which drivers
+//! compile for the others.
 //!
 //! `make kernels` writes both, as two streams of LZMA2. A stream is unpacked when it is needed: a
 //! process needs the code for one generation, or the PTX.

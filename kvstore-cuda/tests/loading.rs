@@ -30,9 +30,9 @@ fn sum() -> Result<Vec<f32>> {
 const CASE: &str = "KVSTORE_TEST_LOADING";
 
 /// Runs a test in a process of its own, because a process has one driver. Returns its output.
-fn run(test: &str, variables: &[(&str, &str)]) -> String {
+fn run(name: &str, variables: &[(&str, &str)]) -> String {
     let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", name, "--nocapture"])
         .env(CASE, "1")
         .envs(variables.iter().copied())
         .output()

@@ -40,7 +40,8 @@ impl CudaBackend {
     /// without a kernel.
     ///
     /// The environment variable `KVSTORE_GPUS` sets the number of devices. The default is one
-    /// device per GPU.
+    /// device per GPU. With `KVSTORE_CUDA_EXACT=1`, each block of memory has the length of its tensor
+    /// and is freed with it, for tools that check accesses to memory.
     ///
     /// # Errors
     /// - The [`Absence`] if there is no usable driver or GPU, or if `KVSTORE_GPUS` is not a number.
@@ -63,7 +64,8 @@ impl CudaBackend {
     ) -> Result<Arc<dyn Backend>, Absence> {
         let driver = probe()?;
         let num_cards = driver.num_devices;
-        let devices = Devices::new(num_cards, num_devices.unwrap_or(num_cards));
+        let is_exact = std::env::var("KVSTORE_CUDA_EXACT").is_ok_and(|text| text == "1");
+        let devices = Devices::new(num_cards, num_devices.unwrap_or(num_cards), is_exact);
         let devices = devices.map_err(|error| Absence::Failed {
             function: "telling what its devices are",
             error: error.chain(),

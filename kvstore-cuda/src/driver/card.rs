@@ -143,8 +143,9 @@ impl Card {
     }
 
     /// Allows this GPU to read the memory of another GPU directly, if the hardware can. Without
-    /// this, copies between the GPUs still work.
-    pub(crate) fn enable_peer(&self, peer: &Self) -> Result<()> {
+    /// this, copies between the GPUs still work. `is_exact` is that of
+    /// [`Memory`](super::memory::Memory).
+    pub(crate) fn enable_peer(&self, peer: &Self, is_exact: bool) -> Result<()> {
         if self.ordinal == peer.ordinal {
             return Ok(());
         }
@@ -157,9 +158,10 @@ impl Card {
         let _bound = self.context.bind()?;
         // SAFETY: both contexts exist.
         match unsafe { sys::cuCtxEnablePeerAccess(peer.context.handle, 0) } {
-            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
-            result => check(device, "cuCtxEnablePeerAccess", result),
+            CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
+            result => check(device, "cuCtxEnablePeerAccess", result)?,
         }
+        if is_exact { peer.share_in_order(self) } else { Ok(()) }
     }
 
     pub(crate) fn context(&self) -> Context {
@@ -175,6 +177,42 @@ impl Card {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
             result => check(self.device, "cuMemAlloc", result).map(|()| Some(address)),
         }
+    }
+
+    /// Allocates memory in the order of the queued work. Returns `None` if there is not enough.
+    pub(crate) fn allocate_in_order(&self, num_bytes: usize) -> Result<Option<Address>> {
+        let _bound = self.context.bind()?;
+        let mut address = 0;
+        // SAFETY: the pointer refers to a local integer, and the stream exists.
+        match unsafe { sys::cuMemAllocAsync(&raw mut address, num_bytes, self.stream) } {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
+            result => check(self.device, "cuMemAllocAsync", result).map(|()| Some(address)),
+        }
+    }
+
+    /// Frees memory when the queued work is done.
+    ///
+    /// # Safety
+    /// - `allocate_in_order` of this GPU returned the address, and it has not been freed.
+    /// - Only work that is already queued uses the memory.
+    pub(crate) unsafe fn free_in_order(&self, address: Address) -> Result<()> {
+        let _bound = self.context.bind()?;
+        call!(self.device, cuMemFreeAsync(address, self.stream))
+    }
+
+    /// Allows another GPU to use the memory that is allocated in the order of the work.
+    pub(crate) fn share_in_order(&self, peer: &Self) -> Result<()> {
+        let mut pool = ptr::null_mut();
+        let access = sys::CUmemAccessDesc {
+            location: sys::CUmemLocation {
+                type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: peer.ordinal,
+            },
+            flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        // The pointers refer to local variables.
+        call!(self.device, cuDeviceGetDefaultMemPool(&raw mut pool, self.ordinal))?;
+        call!(self.device, cuMemPoolSetAccess(pool, &raw const access, 1))
     }
 
     /// Returns blocks of memory to the driver, after one wait for the queued work.

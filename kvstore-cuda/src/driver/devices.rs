@@ -13,6 +13,8 @@ pub(crate) struct Devices {
     all: Vec<DeviceEntry>,
     /// Held while a device is being opened.
     opening: Mutex<()>,
+    /// As in [`Memory`](super::memory::Memory).
+    is_exact: bool,
 }
 
 #[derive(Debug)]
@@ -25,7 +27,7 @@ struct DeviceEntry {
 impl Devices {
     /// Returns `num_devices` devices on `num_cards` GPUs. With more devices than GPUs, several
     /// devices share a GPU.
-    pub(crate) fn new(num_cards: usize, num_devices: usize) -> Result<Self> {
+    pub(crate) fn new(num_cards: usize, num_devices: usize, is_exact: bool) -> Result<Self> {
         let entry = |number: usize| {
             let device = Device::gpu(u32::try_from(number).unwrap_or(u32::MAX));
             let identity = Identity::of(number % num_cards, device)?;
@@ -34,6 +36,7 @@ impl Devices {
         Ok(Self {
             all: (0..num_devices).map(entry).collect::<Result<_>>()?,
             opening: Mutex::default(),
+            is_exact,
         })
     }
 
@@ -45,6 +48,11 @@ impl Devices {
     /// Returns the open devices.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Arc<Card>> {
         self.all.iter().filter_map(|slot| slot.card.get())
+    }
+
+    /// Returns whether blocks of memory have the lengths of their tensors.
+    pub(crate) fn are_exact(&self) -> bool {
+        self.is_exact
     }
 
     fn entry(&self, device: Device) -> Result<&DeviceEntry> {
@@ -76,7 +84,8 @@ impl Devices {
             slot.identity.check(device)?;
             let card = Card::open(&slot.identity, device)?;
             for peer in self.open() {
-                let enabled = card.enable_peer(peer).and_then(|()| peer.enable_peer(&card));
+                let enabled = card.enable_peer(peer, self.is_exact);
+                let enabled = enabled.and_then(|()| peer.enable_peer(&card, self.is_exact));
                 if let Err(error) = enabled {
                     tracing::warn!(
                         %error,

@@ -32,6 +32,9 @@ pub(crate) struct Memory {
     live: AtomicUsize,
     /// The upper bound of `live` plus the pooled bytes.
     limit: AtomicUsize,
+    /// Whether each block has the length of its tensor and is freed with it, in the order of the
+    /// work. Then tools that check memory see each tensor.
+    is_exact: bool,
 }
 
 /// The unused blocks of a device, and the number of bytes in use.
@@ -53,9 +56,10 @@ impl FreeBlock {
 
 impl Memory {
     pub(crate) fn new(devices: Devices) -> Arc<Self> {
+        let is_exact = devices.are_exact();
         let free = devices.all().map(|_| Mutex::default()).collect();
         let (live, limit) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Arc::new(Self { devices, free, live, limit })
+        Arc::new(Self { devices, free, live, limit, is_exact })
     }
 
     /// Returns the devices.
@@ -106,7 +110,7 @@ impl Memory {
         num_bytes: usize,
     ) -> Result<CudaStorage> {
         let card = Arc::clone(self.devices.card(device)?);
-        let block_bytes = block_bytes(num_bytes);
+        let block_bytes = if self.is_exact { num_bytes } else { block_bytes(num_bytes) };
         let in_use = self.live.fetch_add(block_bytes, Ordering::Relaxed);
         if let Some(mut free) = self.free_of(device) {
             free.live += block_bytes;
@@ -132,17 +136,25 @@ impl Memory {
     }
 
     fn grow(&self, card: &Card, block_bytes: usize) -> Result<Address> {
+        if self.is_exact {
+            let address = card.allocate_in_order(block_bytes)?;
+            return address.ok_or_else(|| self.out_of_memory(card, block_bytes));
+        }
         if let Some(address) = card.allocate(block_bytes)? {
             return Ok(address);
         }
         // Return unused blocks to the driver and try again. Ignores errors of other GPUs.
         let _ = self.trim();
-        card.allocate(block_bytes)?.ok_or_else(|| Error::OutOfMemory {
+        card.allocate(block_bytes)?.ok_or_else(|| self.out_of_memory(card, block_bytes))
+    }
+
+    fn out_of_memory(&self, card: &Card, block_bytes: usize) -> Error {
+        Error::OutOfMemory {
             device: card.device(),
             requested: block_bytes,
             in_use: self.live_bytes().saturating_sub(block_bytes),
             limit: None,
-        })
+        }
     }
 
     /// Keeps a block for reuse. Address 0 means that no block was allocated.
@@ -151,6 +163,12 @@ impl Memory {
         let Some(mut free) = self.free_of(card.device()) else { return };
         free.live -= block_bytes;
         if address == 0 {
+            return;
+        }
+        if self.is_exact {
+            // Ignores errors of earlier work, which other calls report.
+            // SAFETY: the caller was the last owner.
+            let _ = unsafe { card.free_in_order(address) };
             return;
         }
         if fallible::push(free.blocks.entry(block_bytes).or_default(), address).is_ok() {

@@ -86,6 +86,59 @@ Result cuMemFree_v2(u64 address) {
     });
 }
 
+// The memory exists at once, but is freed after the earlier work of the stream.
+Result cuMemAllocAsync(u64 *address, size_t size, Stream *handle) {
+    return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
+        auto stream = driver.stream(handle);
+        if (!stream || stream->context != current) return CUDA_ERROR_INVALID_HANDLE;
+        if (!address || size == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (size > driver.bytes_per_device - current->used_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+        u8 *bytes = driver.memory.allocate(current->device, size);
+        if (!bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+        current->used_bytes += size;
+        *address = (u64)bytes;
+        return CUDA_SUCCESS;
+    });
+}
+
+Result cuMemFreeAsync(u64 address, Stream *handle) {
+    return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
+        auto stream = driver.stream(handle);
+        const Block *block = driver.memory.beginning_at((void *)address);
+        if (!stream || stream->context != current) return CUDA_ERROR_INVALID_HANDLE;
+        if (!block || block->place == HOST) return CUDA_ERROR_INVALID_VALUE;
+        u64 number = block->number;
+        driver.queue.add(stream, Work{[&driver, address, number] {
+                                          const Block *found =
+                                              driver.memory.beginning_at((void *)address);
+                                          if (!found || found->number != number)
+                                              die("cuMemFreeAsync: memory was freed twice");
+                                          driver.contexts[(size_t)found->place].used_bytes -=
+                                              found->size;
+                                          driver.memory.free(found);
+                                      },
+                                      {}});
+        return CUDA_SUCCESS;
+    });
+}
+
+// There is one pool for each device. A device can use the memory of a peer's pool with the peer
+// access of its context.
+Result cuDeviceGetDefaultMemPool(void **pool, int device) {
+    return call(__func__, Needs::DRIVER, [&](Driver &driver) {
+        if (!pool || device < 0 || device >= driver.num_devices) return CUDA_ERROR_INVALID_VALUE;
+        *pool = &driver.contexts[(size_t)device];
+        return CUDA_SUCCESS;
+    });
+}
+
+Result cuMemPoolSetAccess(void *pool, const void *accesses, size_t count) {
+    return call(__func__, Needs::DRIVER, [&](Driver &driver) {
+        bool is_valid = driver.context_of(pool) && accesses && count > 0 && driver.has_peers;
+        return is_valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
 Result cuMemGetInfo_v2(size_t *free, size_t *total) {
     return call(__func__, Needs::CONTEXT, [&](Driver &driver) {
         if (!free || !total) return CUDA_ERROR_INVALID_VALUE;
