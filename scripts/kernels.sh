@@ -1,5 +1,5 @@
 #!/bin/sh
-# kernels.sh --write|--check   compiles the kernels to PTX; see kernels.py. Installs the one
+# kernels.sh --write|--check   compiles the kernels; see kernels.py. Installs the one
 #                              supported compiler and the assembler of NVIDIA into their own folder.
 #                              Neither needs a driver or a GPU.
 set -eu

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use kvstore_core::fallible;
 use kvstore_core::{Error, Result};
 
 use super::CudaBackend;
@@ -122,10 +121,8 @@ impl<K, J: TableRow> Launch<K, J> {
         let (jobs, addends) = (bytes_of(batch.jobs()), bytes_of_addresses(batch.addends()));
         let lists = backend.pool().allocate(card.device(), jobs.len() + addends.len())?;
         let (job_list, addend_list) = (lists.address(), lists.address() + jobs.len() as u64);
-        let mut both = fallible::with_capacity(jobs.len() + addends.len())?;
-        both.extend(jobs.iter().chain(addends).copied());
         // SAFETY: the block has the length of both lists.
-        unsafe { backend.staging().upload(card, job_list, &both) }?;
+        unsafe { backend.staging().upload(card, job_list, &[jobs, addends]) }?;
         Ok(Ready { card, functions, args: batch.args(job_list, addend_list), _lists: lists })
     }
 }

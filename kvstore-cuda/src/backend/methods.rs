@@ -91,7 +91,7 @@ impl Backend for CudaBackend {
             return Err(Error::Internal("bytes for a range of another length".to_owned()));
         }
         // SAFETY: the range is memory of the GPU and has the length of `host`.
-        unsafe { self.staging.upload(card, address, host) }
+        unsafe { self.staging.upload(card, address, &[host]) }
     }
 
     fn read(&self, src: Span<'_>, host: &mut [u8]) -> Result<()> {

@@ -82,21 +82,37 @@ impl Drop for Piece {
 }
 
 impl Staging {
-    /// Queues a copy of bytes to the memory of a GPU.
+    /// Queues a copy of parts, one after the other, to the memory of a GPU.
     ///
     /// # Safety
-    /// - `dst` is memory of the GPU, of as many bytes as `bytes`.
-    pub(crate) unsafe fn upload(&self, card: &Arc<Card>, dst: Address, bytes: &[u8]) -> Result<()> {
-        for (part, start) in bytes.chunks(LONG).zip((dst..).step_by(LONG)) {
-            let mut piece = self.take(card, part.len())?;
+    /// - `dst` is memory of the GPU, of as many bytes as the parts have together.
+    pub(crate) unsafe fn upload(
+        &self,
+        card: &Arc<Card>,
+        dst: Address,
+        parts: &[&[u8]],
+    ) -> Result<()> {
+        let num_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let (mut parts, mut rest) = (parts.iter(), &[][..]);
+        for (done, start) in (0..num_bytes).step_by(LONG).zip((dst..).step_by(LONG)) {
+            let len = LONG.min(num_bytes - done);
+            let mut piece = self.take(card, len)?;
             let room = piece.memory.bytes_mut();
-            if let Some(room) = room.get_mut(..part.len()) {
-                room.copy_from_slice(part);
+            let mut free = room.get_mut(..len).unwrap_or_default();
+            while !free.is_empty() {
+                if rest.is_empty() {
+                    let Some(part) = parts.next() else { break };
+                    rest = part;
+                }
+                let (now, later) = rest.split_at(rest.len().min(free.len()));
+                let (place, after) = free.split_at_mut(now.len());
+                place.copy_from_slice(now);
+                (rest, free) = (later, after);
             }
             // SAFETY: the piece is kept until the copy is done, and the caller guarantees `dst`.
-            unsafe { card.copy_in(start, room.as_ptr(), part.len()) }?;
+            unsafe { card.copy_in(start, room.as_ptr(), len) }?;
             piece.keep_until_now(card)?;
-            lock(self.pieces(part.len())).push_back(piece);
+            lock(self.pieces(len)).push_back(piece);
         }
         Ok(())
     }

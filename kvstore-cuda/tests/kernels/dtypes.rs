@@ -1,29 +1,15 @@
 //! Every dtype of the core has its kernels, and the backend launches every kernel.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 use kvstore_core::compression::Code;
 use kvstore_core::{BinaryOp, DType, UnaryOp};
 use kvstore_cuda::elementwise::{
     any_zero_kernel, binary_kernel, clip_kernel, fill_kernel, unary_kernel,
 };
-use kvstore_cuda::{broadcast, cast, norm, quantize, row_jobs, strided, sum, update};
+use kvstore_cuda::{broadcast, cast, compiled, norm, quantize, row_jobs, strided, sum, update};
 
 use crate::update::rules;
-
-/// Returns the names of the kernels in all PTX files.
-fn compiled() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ptx");
-    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-    let texts = files.map(|path| fs::read_to_string(path).unwrap());
-    let kernels = |text: String| {
-        let lines = text.lines().filter_map(|line| line.strip_prefix(".visible .entry "));
-        lines.map(|line| line.trim_end_matches('(').to_owned()).collect::<Vec<_>>()
-    };
-    texts.flat_map(kernels).collect()
-}
 
 /// Returns the names of the kernels that the backend launches for elements of a dtype.
 fn launched(dtype: DType) -> Vec<String> {
@@ -58,5 +44,6 @@ fn every_dtype_has_its_kernels() {
         expected.extend([true, false].map(|is_gather| strided::kernel(size, is_gather)));
         expected.insert(broadcast::kernel(size as u64, [size as u64]).0.to_owned());
     }
-    assert_eq!(expected, compiled());
+    let compiled: BTreeSet<_> = compiled::kernels().map(str::to_owned).collect();
+    assert_eq!(expected, compiled);
 }
