@@ -1,5 +1,5 @@
-//! The mode in which each tensor has its own block of memory: tools that check accesses see an access
-//! that ends behind a tensor, and memory that is used after its tensor.
+//! The mode in which each tensor has its own block of memory: tools that check accesses see an
+//! access that ends behind a tensor, and memory that is used after its tensor.
 
 #![allow(
     clippy::disallowed_macros,

@@ -40,8 +40,8 @@ impl CudaBackend {
     /// without a kernel.
     ///
     /// The environment variable `KVSTORE_GPUS` sets the number of devices. The default is one
-    /// device per GPU. With `KVSTORE_CUDA_EXACT=1`, each block of memory has the length of its tensor
-    /// and is freed with it, for tools that check accesses to memory.
+    /// device per GPU. With `KVSTORE_CUDA_EXACT=1`, each block of memory has the length of its
+    /// tensor and is freed with it, for tools that check accesses to memory.
     ///
     /// # Errors
     /// - The [`Absence`] if there is no usable driver or GPU, or if `KVSTORE_GPUS` is not a number.
