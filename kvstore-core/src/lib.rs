@@ -44,7 +44,9 @@ mod types;
 
 pub use backend::registry::{Availability, Backends, BackendsBuilder};
 pub use backend::storage;
-pub use backend::{Backend, Check, DeviceInterop, DeviceMemory, Entered, ForeignMemory, Queue};
+pub use backend::{
+    Backend, Check, CurrentDevice, DeviceInterop, DeviceMemory, ForeignMemory, Queue,
+};
 pub use checkpoint::{
     Checkpoint, CheckpointProgress, Checkpoints, OptimizerStates, PartList, SnapshotPieces,
 };

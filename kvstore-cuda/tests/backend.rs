@@ -250,7 +250,7 @@ fn errors_that_last_name_the_way_out() {
     }
     let backends = backends();
     for (number, name, advice) in [
-        (700, "CUDA_ERROR_ILLEGAL_ADDRESS", "restart it"),
+        (700, "CUDA_ERROR_ILLEGAL_ADDRESS", "can no longer use the GPU"),
         (3, "CUDA_ERROR_NOT_INITIALIZED", "start the process with `spawn`"),
     ] {
         emulator::fail(&format!("cuMemAlloc_v2:0={number}")).unwrap();

@@ -99,3 +99,63 @@ fn trim_waits_once() {
     assert_eq!(count(&counts, "cuMemFree_v2"), 1000, "{counts:?}");
     assert_eq!(count(&counts, "cuStreamSynchronize"), 1, "{counts:?}");
 }
+
+/// The work of the host for one push, when everything is allocated and loaded.
+fn work_of_a_push(
+    name: &str,
+    store: &LocalStore,
+    keys: &[Key],
+    values: &[Value],
+) -> BTreeMap<String, u64> {
+    for _ in 0..3 {
+        store.push(keys, values, 0).unwrap();
+    }
+    counted(name, || store.push(keys, values, 0).unwrap())
+}
+
+/// Checks that a call of the driver, or a number of bytes, was counted at most this often.
+fn at_most(counts: &BTreeMap<String, u64>, limits: &[(&str, u64)]) {
+    for (name, limit) in limits {
+        assert!(count(counts, name) <= *limit, "{name}: at most {limit}, {counts:?}");
+    }
+}
+
+/// A push is one launch and one copy of its list of jobs, whatever the number of keys.
+#[test]
+fn a_push_of_any_number_of_keys_is_one_launch() {
+    let _alone = alone();
+    let backends = backends();
+    for (optimizer, bytes_per_key) in [(None, 40), (Some(Optimizer::new("adamw").unwrap()), 224)] {
+        for num_keys in [1, 4096] {
+            let store = LocalStore::new("device", backends.clone()).unwrap();
+            if let Some(optimizer) = &optimizer {
+                store.set_optimizer(optimizer.clone()).unwrap();
+            }
+            let keys = keys(num_keys);
+            let values: Vec<Value> =
+                keys.iter().map(|_| tensor(&backends, &[256]).into()).collect();
+            store.init(&keys, &values).unwrap();
+            let pushed_keys: Vec<Key> =
+                keys.iter().flat_map(|key| [key.clone(), key.clone()]).collect();
+            let pushed: Vec<Value> =
+                values.iter().flat_map(|value| [value.clone(), value.clone()]).collect();
+            let name = format!("{num_keys} keys");
+            let counts = work_of_a_push(&name, &store, &pushed_keys, &pushed);
+            let num_keys = num_keys as u64;
+            at_most(
+                &counts,
+                &[
+                    ("cuLaunchKernel", 1),
+                    ("cuMemcpyHtoDAsync_v2", 1),
+                    ("cuEventRecord", 1),
+                    ("cuEventCreate", 1),
+                    ("cuMemHostAlloc", 0),
+                    ("cuMemAlloc_v2", 0),
+                    ("cuStreamSynchronize", 0),
+                    ("bytes_in", num_keys * (bytes_per_key + 2 * 8)),
+                    ("cuCtxSetCurrent", 20),
+                ],
+            );
+        }
+    }
+}

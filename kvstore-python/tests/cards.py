@@ -292,7 +292,7 @@ class Array:
             raise TypeError(f"unexpected {sorted(options)}")
         self.requests.append(options)
         assert isinstance(stream, int) and stream not in (-1, 0)
-        current = self.card.current_number()
+        current = self.current_number()
         if current != self.card.number and self.rejects_others:
             raise BufferError(
                 "Can't export tensors on a different CUDA device index. "
@@ -302,6 +302,10 @@ class Array:
         producer = self.card if current == self.card.number else CARDS[current]
         producer.let_wait(stream, producer.stream)
         return self.capsule(stream)
+
+    def current_number(self) -> int:
+        """Returns the number of the GPU that the library has as its current one."""
+        return self.card.current_number()
 
     def capsule(self, stream: int, device: tuple[int, int] | None = None) -> Any:
         """Returns a capsule of the memory for a consumer that uses it in a stream."""
@@ -360,6 +364,11 @@ class TorchTensor(Array):
     def device(self) -> int:
         return self.card.number
 
+    def current_number(self) -> int:
+        # PyTorch remembers the GPU of a thread until the thread uses it.
+        remembered = sys.modules["torch"].remembered
+        return super().current_number() if remembered is None else remembered
+
     def is_neg(self) -> bool:
         return False
 
@@ -367,8 +376,8 @@ class TorchTensor(Array):
         self.recorded.append(stream.cuda_stream)
 
 
-def use_torch(monkeypatch: Any) -> None:
-    """Installs a minimal PyTorch, whose current stream on a GPU is that of the entry in `CARDS`."""
+def use_torch(monkeypatch: Any) -> Any:
+    """Installs and returns a minimal PyTorch, whose current stream on a GPU is that of the entry in `CARDS`."""
 
     def stream(number: int, device: int) -> Any:
         return types.SimpleNamespace(cuda_stream=number, device=device)
@@ -376,12 +385,25 @@ def use_torch(monkeypatch: Any) -> None:
     torch: Any = types.ModuleType("torch")
     torch.Tensor = TorchTensor
     torch.is_grad_enabled = lambda: True
+    torch.is_captured = False
+    torch.remembered = None
+
+    @contextmanager
+    def device(number: int) -> Iterator[None]:
+        before, torch.remembered = torch.remembered, None
+        with CARDS[number].entered():
+            yield
+        torch.remembered = before
+
     torch.cuda = types.SimpleNamespace(
         ExternalStream=stream,
         current_stream=lambda device: stream(CARDS[device].stream, device),
+        device=device,
+        is_current_stream_capturing=lambda: torch.is_captured,
         is_initialized=lambda: True,
     )
     monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
 
 
 class OnlyInterface:

@@ -23,7 +23,7 @@ LENGTH = 1000
 
 @pytest.fixture(autouse=True)
 def torch(monkeypatch):
-    use_torch(monkeypatch)
+    return use_torch(monkeypatch)
 
 
 def test_a_push_does_not_wait_and_pytorch_may_overwrite_its_gradients():
@@ -71,39 +71,66 @@ def test_arrays_of_other_libraries_are_released_after_their_work():
         assert array.was_idle == [True]
 
 
-@pytest.mark.parametrize("of_torch", [True, False], ids=["torch", "legacy"])
-def test_released_memory_is_reused_after_its_reader(of_torch):
-    """The consumer reads late, and the release does not wait for it."""
-    for number in SEEDS:
-        seed(number)
-        array = nd.array(numbers(LENGTH), ctx=mx.gpu(0))
-        stream = CARDS[0].stream if of_torch else 1
-        value = import_tensor(array, stream=stream)
-        copy = CARDS[0].copied(value.address, value.num_bytes, stream)
-        value.release()
-        # These probably get the memory of the value.
-        others = [nd.full((LENGTH,), 99, ctx=mx.gpu(0)) for _ in range(3)]
-        found = CARDS[0].read(copy, (LENGTH,), "float32", stream)
-        numpy.testing.assert_array_equal(found, numbers(LENGTH))
-        CARDS[0].free(copy)
-        assert len(others) == 3
+def test_tensors_of_a_gpu_that_pytorch_does_not_remember(torch):
+    for card in CARDS:
+        for remembered in range(len(CARDS)):
+            torch.remembered = remembered
+            kv = store(nd.zeros((LENGTH,), ctx=mx.gpu(card.number)))
+            kv.push("w", TorchTensor(card, numbers(LENGTH)))
+            assert torch.remembered == remembered
+            numpy.testing.assert_array_equal(kv.pull("w").asnumpy(), numbers(LENGTH))
 
 
-def test_a_release_does_not_disturb_a_capture():
+def test_a_captured_graph_gets_no_work_of_the_store(torch):
+    kv = store(nd.zeros((LENGTH,), ctx=mx.gpu(0)))
+    tensor = TorchTensor(CARDS[0], numbers(LENGTH))
+    torch.is_captured = True
+    CARDS[0].capture(CARDS[0].stream, is_captured=True)
+    for call_store in (lambda: kv.push("w", tensor), lambda: kv.pull("w", out=tensor)):
+        with pytest.raises(TypeError, match="captures its stream into a graph"):
+            call_store()
+    CARDS[0].capture(CARDS[0].stream, is_captured=False)
+    torch.is_captured = False
+    assert tensor.streams == []
+    kv.push("w", tensor)
+    numpy.testing.assert_array_equal(kv.pull("w").asnumpy(), numbers(LENGTH))
+
+
+def test_a_release_does_not_disturb_a_capture(torch):
     """The emulated driver ends the process if a captured graph is disturbed."""
     card = CARDS[0]
     array = nd.array(numbers(LENGTH), ctx=mx.gpu(0))
     array.wait_to_read()
     live = mx.runtime.live_bytes()
     values = [import_tensor(array, stream=stream) for stream in (card.stream, 1)]
+    torch.is_captured = True
     card.capture(card.stream, is_captured=True)
     for value in values:
         value.release()
-    # The value of the captured stream is kept, and is released with the next one.
+    # The memory is kept, and is released with the next one.
     assert mx.runtime.live_bytes() > live
     card.capture(card.stream, is_captured=False)
+    torch.is_captured = False
     import_tensor(array, stream=1).release()
     assert mx.runtime.live_bytes() == live
+
+
+def test_released_memory_is_reused_after_its_readers():
+    """A consumer may read in other streams than the one that it has named."""
+    other = CARDS[0].new_stream()
+    for number in SEEDS:
+        seed(number)
+        array = nd.array(numbers(LENGTH), ctx=mx.gpu(0))
+        value = import_tensor(array, stream=CARDS[0].stream)
+        CARDS[0].let_wait(other, CARDS[0].stream)
+        copy = CARDS[0].copied(value.address, value.num_bytes, other)
+        value.release()
+        # These probably get the memory of the value.
+        others = [nd.full((LENGTH,), 99, ctx=mx.gpu(0)) for _ in range(3)]
+        found = CARDS[0].read(copy, (LENGTH,), "float32", other)
+        numpy.testing.assert_array_equal(found, numbers(LENGTH))
+        CARDS[0].free(copy)
+        assert len(others) == 3
 
 
 def test_a_release_that_waits_lets_other_threads_run():

@@ -75,12 +75,12 @@ pub use kvstore_net::{
 pub use kvstore_core::fallible;
 pub use kvstore_core::{
     ArrayList, Axis, Backend, Backends, BinaryOp, BoxError, Check, Checkpoint, CheckpointProgress,
-    Checkpoints, Compression, DType, Description, Device, DeviceInterop, DeviceKind, DeviceMemory,
-    Distribution, Element, Entered, Error, ErrorCode, ExportedTensor, ForeignMemory, Generator,
-    GroupMember, Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting, Optimizer,
-    OptimizerState, OptimizerStates, PulledValue, Queue, Range, Reduction, Result, Rewound,
-    RowSparse, Scalar, Shape, Snapshot, SnapshotFile, SnapshotSource, Tensor, TensorSpec, UnaryOp,
-    Updater, Value, Warmup, WorkerGroup, bf16, f16, push_staleness, storage::Storage,
+    Checkpoints, Compression, CurrentDevice, DType, Description, Device, DeviceInterop, DeviceKind,
+    DeviceMemory, Distribution, Element, Error, ErrorCode, ExportedTensor, ForeignMemory,
+    Generator, GroupMember, Key, KeyStats, KvStore, Layout, LrScheduler, NDArray, OnExisting,
+    Optimizer, OptimizerState, OptimizerStates, PulledValue, Queue, Range, Reduction, Result,
+    Rewound, RowSparse, Scalar, Shape, Snapshot, SnapshotFile, SnapshotSource, Tensor, TensorSpec,
+    UnaryOp, Updater, Value, Warmup, WorkerGroup, bf16, f16, push_staleness, storage::Storage,
 };
 
 /// Runs the Rust code of the manual.

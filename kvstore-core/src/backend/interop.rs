@@ -127,20 +127,20 @@ impl fmt::Debug for ForeignMemory {
     }
 }
 
-/// Keeps the hardware of a device current in the thread that entered it. Dropping it restores the
-/// hardware that was current before.
-pub struct Entered(#[expect(dead_code, reason = "it is held, not read")] Box<dyn Any>);
+/// Keeps the hardware of a device current in this thread. Dropping it restores the hardware that was
+/// current before.
+pub struct CurrentDevice(#[expect(dead_code, reason = "it is held, not read")] Box<dyn Any>);
 
-impl Entered {
+impl CurrentDevice {
     /// Wraps the guard of a backend.
     pub fn new(guard: impl Any) -> Self {
         Self(Box::new(guard))
     }
 }
 
-impl fmt::Debug for Entered {
+impl fmt::Debug for CurrentDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Entered")
+        f.write_str("CurrentDevice")
     }
 }
 
@@ -165,13 +165,16 @@ pub trait DeviceInterop {
 
     /// Makes the hardware of the device current in this thread until the result is dropped. Other
     /// libraries use the thread's current hardware when they are called.
-    fn enter(&self, device: Device) -> Result<Entered>;
+    fn enter(&self, device: Device) -> Result<CurrentDevice>;
 
-    /// Makes later work on the device wait for the work in another library's queue.
+    /// Checks that the queue of the device executes its work. After it has waited for a queue that is
+    /// being captured into a graph, it would only add its work to the graph.
     ///
     /// # Errors
-    /// - [`Error::Unsupported`](crate::Error::Unsupported) if the queue is being captured into a
-    ///   graph.
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) if the work would be captured.
+    fn check_queue(&self, device: Device) -> Result<()>;
+
+    /// Makes later work on the device wait for the work in another library's queue.
     fn wait_for(&self, device: Device, other: Queue) -> Result<()>;
 
     /// Makes later work in another library's queue wait for the work queued on the device.

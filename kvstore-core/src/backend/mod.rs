@@ -14,7 +14,7 @@ use crate::rule::{MAX_STATES, UpdateRule};
 use crate::types::Error;
 use crate::types::{BinaryOp, DType, Device, DeviceKind, Reduction, Result, Scalar, UnaryOp};
 
-pub use interop::{DeviceInterop, Entered, ForeignMemory, Queue};
+pub use interop::{CurrentDevice, DeviceInterop, ForeignMemory, Queue};
 pub use storage::{InOut, Span, SpanMut, Storage};
 
 pub(crate) use storage::{open, open_mut};

@@ -1,7 +1,5 @@
 //! Tensors in device memory of another library, and tensors exported to one.
 
-#![expect(unsafe_code, reason = "only the caller knows the queue of a reader")]
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::share::Share;
@@ -47,8 +45,9 @@ impl Tensor {
     /// Queues a copy of the elements to memory of another library on the same device, contiguous or
     /// strided.
     ///
-    /// Dropping the result waits for the copy. Call [`Tensor::wait`] first to wait for several
-    /// copies at once and to receive their errors.
+    /// Dropping the result waits for the copy, or [releases](ForeignMemory::release_to) it to a
+    /// queue. Call [`Tensor::wait`] first to wait for several copies at once and to receive their
+    /// errors.
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if the memory is on another device.
@@ -56,7 +55,7 @@ impl Tensor {
     /// - [`Error::Unsupported`] if the device cannot share its memory, or if the layout has too
     ///   many axes.
     /// - [`Error::LengthMismatch`] if the memory has another number of bytes.
-    #[must_use = "the copy is done when this is dropped"]
+    #[must_use = "the copy is done or released when this is dropped"]
     pub fn copy_to_foreign(&self, memory: ForeignMemory) -> Result<Arc<dyn Storage>> {
         check_room(&self.spec, &memory)?;
         if memory.device() != self.device {
@@ -95,9 +94,8 @@ impl Tensor {
                 "export of {self:?}: another library owns its memory"
             )));
         }
-        retry_releases();
         let address = self.interop()?.address(self.span())?;
-        Ok(ExportedTensor { address, value: Some(self), reader: None })
+        Ok(ExportedTensor { address, value: Some(self) })
     }
 
     fn interop(&self) -> Result<&dyn DeviceInterop> {
@@ -137,13 +135,12 @@ fn check_alignment(spec: &TensorSpec, memory: &ForeignMemory) -> Result<()> {
 /// object is dropped.
 ///
 /// Dropping this object waits for all work on the device, because the other library does not report
-/// which of its work still reads. With [`ExportedTensor::read_in`], it does not wait.
+/// which of its work still reads.
 #[derive(Debug)]
 pub struct ExportedTensor {
     address: usize,
     /// `Some` until the drop.
     value: Option<Tensor>,
-    reader: Option<Queue>,
 }
 
 impl ExportedTensor {
@@ -161,63 +158,40 @@ impl ExportedTensor {
         value.interop()?.let_wait(other, value.device)
     }
 
-    /// Names the queue in which the other library reads. Then dropping this object does not wait:
-    /// later work on the device waits for the work that the queue has at that time.
-    ///
-    /// # Safety
-    /// - The other library reads the memory only in work that is in the queue when this object is
-    ///   dropped.
-    /// - The queue exists until the process ends.
-    pub unsafe fn read_in(&mut self, queue: Queue) {
-        self.reader = Some(queue);
-    }
-
-    /// Returns whether dropping this object waits for the device.
-    pub fn waits(&self) -> bool {
-        self.reader.is_none()
+    /// Keeps the memory until another export or drop, because now a wait for the device would
+    /// invalidate a graph that is being captured.
+    pub fn release_later(mut self) {
+        unreleased().extend(self.value.take());
     }
 }
 
 impl Drop for ExportedTensor {
     fn drop(&mut self) {
-        retry_releases();
         if let Some(value) = self.value.take() {
-            release(value, self.reader);
+            release(value);
+            release_kept();
         }
     }
 }
 
-/// Memory that could not be released, because the queue of its reader was being captured into a
-/// graph. A wait for the device would invalidate the graph.
-static UNRELEASED: Mutex<Vec<(Tensor, Queue)>> = Mutex::new(Vec::new());
+/// The memory of [`ExportedTensor::release_later`].
+static UNRELEASED: Mutex<Vec<Tensor>> = Mutex::new(Vec::new());
 
-fn unreleased() -> MutexGuard<'static, Vec<(Tensor, Queue)>> {
+fn unreleased() -> MutexGuard<'static, Vec<Tensor>> {
     UNRELEASED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn retry_releases() {
+fn release_kept() {
     let values = std::mem::take(&mut *unreleased());
-    for (value, reader) in values {
-        release(value, Some(reader));
-    }
+    values.into_iter().for_each(release);
 }
 
-/// Drops a value when its reader has read it.
-fn release(value: Tensor, reader: Option<Queue>) {
-    let released = value.interop().and_then(|interop| match reader {
-        Some(reader) => interop.wait_for(value.device, reader),
-        None => interop.wait_for_all(value.device),
-    });
-    match (released, reader) {
-        (Ok(()), _) => {}
-        (Err(Error::Unsupported(_)), Some(reader)) => unreleased().push((value, reader)),
-        (Err(error), _) => {
-            tracing::warn!(%error, ?value, "leaks memory that another library may still read");
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "another library may still read the memory"
-            )]
-            std::mem::forget(value);
-        }
+/// Drops a value when all work on its device is done.
+fn release(value: Tensor) {
+    let waited = value.interop().and_then(|interop| interop.wait_for_all(value.device));
+    if let Err(error) = waited {
+        tracing::warn!(%error, ?value, "leaks memory that another library may still read");
+        #[expect(clippy::disallowed_methods, reason = "another library may still read the memory")]
+        std::mem::forget(value);
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use kvstore_core::storage::{Span, SpanMut, Storage, open};
-use kvstore_core::{Device, DeviceInterop, Entered, Error, ForeignMemory, Queue, Result};
+use kvstore_core::{CurrentDevice, Device, DeviceInterop, Error, ForeignMemory, Queue, Result};
 
 use super::CudaBackend;
 use crate::args::strided::{StridedArgs, kernel};
@@ -34,8 +34,12 @@ impl DeviceInterop for CudaBackend {
         Ok(self.card(device)?.queue())
     }
 
-    fn enter(&self, device: Device) -> Result<Entered> {
-        self.card(device)?.context().bind().map(Entered::new)
+    fn enter(&self, device: Device) -> Result<CurrentDevice> {
+        self.card(device)?.context().bind().map(CurrentDevice::new)
+    }
+
+    fn check_queue(&self, device: Device) -> Result<()> {
+        self.card(device)?.check_stream()
     }
 
     fn wait_for(&self, device: Device, other: Queue) -> Result<()> {

@@ -27,7 +27,7 @@ pub(crate) fn check(device: Device, function: &str, result: CUresult) -> Result<
     Err(Error::Backend { device, operation, source })
 }
 
-/// Returns what the user can do about an error, ready to follow its name, or an empty string.
+/// Returns what the user can do about an error, or an empty string. It begins with a colon.
 pub(super) fn advice(result: CUresult) -> &'static str {
     match result {
         // The driver reports these errors for all later calls of the process.
@@ -43,7 +43,7 @@ pub(super) fn advice(result: CUresult) -> &'static str {
         | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
         | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
         | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED => {
-            ": this process can no longer use the GPU, restart it"
+            ": restart the process, which can no longer use the GPU"
         }
         // The store initialises the driver before all other calls, so only a fork can undo it.
         CUresult::CUDA_ERROR_NOT_INITIALIZED => {
@@ -52,6 +52,9 @@ pub(super) fn advice(result: CUresult) -> &'static str {
         CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND => {
             ": the driver's library libnvidia-ptxjitcompiler.so.1 is missing, which containers get \
              with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        }
+        CUresult::CUDA_ERROR_SYSTEM_NOT_READY => {
+            ": on machines with NVSwitch, the service nvidia-fabricmanager must run"
         }
         CUresult::CUDA_ERROR_DEINITIALIZED => ": the process is ending",
         _ => "",

@@ -311,22 +311,29 @@ impl Card {
         self.ordinal.cast_unsigned()
     }
 
-    /// Makes work that is queued later wait for the work in a stream of another library.
+    /// Checks that the stream executes its work: a stream that waits for a captured one is captured,
+    /// too.
     ///
     /// # Errors
-    /// - [`Error::Unsupported`] if the stream is being captured into a graph. This card's stream
-    ///   would become a part of the graph.
-    pub(crate) fn wait_for_stream(&self, other: Queue) -> Result<()> {
+    /// - [`Error::Unsupported`] if the stream is being captured into a graph.
+    pub(crate) fn check_stream(&self) -> Result<()> {
         let _bound = self.context.bind()?;
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // The creator of the queue guarantees that it is a stream of the driver.
-        call!(self.device, cuStreamIsCapturing(stream_of(other), &raw mut status))?;
-        if status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            let text = "waiting for a stream that is being captured into a graph";
-            return Err(Error::Unsupported(text.to_owned()));
+        // The pointer refers to a local variable, and the stream exists.
+        call!(self.device, cuStreamIsCapturing(self.stream, &raw mut status))?;
+        if status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Ok(());
         }
+        Err(Error::Unsupported(
+            "calls with arrays of a stream that is being captured into a graph".to_owned(),
+        ))
+    }
+
+    /// Makes work that is queued later wait for the work in a stream of another library.
+    pub(crate) fn wait_for_stream(&self, other: Queue) -> Result<()> {
+        let _bound = self.context.bind()?;
         let event = Event::new(self)?;
-        // As above.
+        // The creator of the queue guarantees that it is a stream of the driver.
         call!(self.device, cuEventRecord(event.handle(), stream_of(other)))?;
         self.wait_for(&event)
     }

@@ -8,6 +8,8 @@ use std::fmt;
 
 use cudarc::driver::sys::{self, CUresult};
 
+use super::call::advice;
+
 /// The oldest supported CUDA version, as the driver numbers it: 12.0, the version of R525.
 const OLDEST: c_int = 12_000;
 
@@ -112,7 +114,10 @@ fn check(function: &'static str, result: CUresult) -> Result<(), Absence> {
     match result {
         CUresult::CUDA_SUCCESS => Ok(()),
         CUresult::CUDA_ERROR_NO_DEVICE => Err(Absence::NoDevice),
-        error => Err(Absence::Failed { function, error: name_of(error) }),
+        error => {
+            let error = format!("{}{}", name_of(error), advice(error));
+            Err(Absence::Failed { function, error })
+        }
     }
 }
 

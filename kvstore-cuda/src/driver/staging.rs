@@ -156,7 +156,8 @@ impl Staging {
             part.copy_from_slice(room);
         }
         let mut pieces = lock(self.pieces(part.len()));
-        if pieces.len() < max_pieces(part.len()) {
+        // Short pieces share their allocations, so dropping one frees nothing.
+        if part.len() <= SHORT || pieces.len() < MAX_LONG {
             pieces.push_front(piece);
         }
         Ok(())

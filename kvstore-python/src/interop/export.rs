@@ -89,14 +89,7 @@ pub(crate) fn to_dlpack<'py>(
         in_host(py, value, is_copied)?
     } else {
         let consumer = stream::consumer(request.stream)?;
-        let lasts = match consumer {
-            Some(queue) => {
-                queue.number() == stream::LEGACY
-                    || pytorch::is_current_stream(py, device.id, queue)?
-            }
-            None => false,
-        };
-        detached(py, move || on_gpu(value, is_copied, consumer, lasts))?
+        detached(py, move || on_gpu(value, is_copied, consumer))?
     };
     let size = spec.dtype().size().cast_signed();
     let shape: Vec<i64> = spec.shape().dims().iter().map(|&dim| dim.cast_signed() as i64).collect();
@@ -131,22 +124,15 @@ struct Address(*mut c_void);
 unsafe impl Send for Address {}
 
 /// Returns the address of the elements on their GPU, and their owner. The consumer's queue waits
-/// until the elements have been computed. `lasts` means that the queue exists until the process
-/// ends.
+/// until the elements have been computed.
 fn on_gpu(
     value: Tensor,
     is_copied: bool,
     consumer: Option<Queue>,
-    lasts: bool,
 ) -> kvstore::Result<(Address, Memory)> {
-    let mut exported = if is_copied { value.duplicate()? } else { value }.export()?;
+    let exported = if is_copied { value.duplicate()? } else { value }.export()?;
     if let Some(consumer) = consumer {
         exported.let_wait(consumer)?;
-        if lasts {
-            // SAFETY: the queue lasts. A consumer that uses the memory in other queues, too, orders
-            // their work before what it queues in this one, as it does for its own memory.
-            unsafe { exported.read_in(consumer) };
-        }
     }
     let address = ptr::with_exposed_provenance_mut(exported.address());
     Ok((Address(address), Memory::Device(exported)))
@@ -199,10 +185,10 @@ fn capsule<'py, M>(
 }
 
 /// An export whose drop waits for a GPU.
-struct Waiting<M>(#[expect(dead_code, reason = "it is dropped, not read")] Box<Export<M>>);
+struct PendingRelease<M>(Box<Export<M>>);
 
 // SAFETY: the export is only dropped, and its memory may be dropped in any thread.
-unsafe impl<M> Send for Waiting<M> {}
+unsafe impl<M> Send for PendingRelease<M> {}
 
 /// Frees an export.
 ///
@@ -212,15 +198,21 @@ unsafe impl<M> Send for Waiting<M> {}
 unsafe extern "C" fn delete<M>(managed: *mut M) {
     // SAFETY: by the contract, the export came from a box.
     let export = unsafe { Box::from_raw(managed.cast::<Export<M>>()) };
-    let waits = matches!(&export.memory, Memory::Device(exported) if exported.waits());
-    if waits {
-        // The GPU may wait for a callback of the program that needs the GIL.
-        let mut export = Some(Waiting(export));
-        let _ = Python::try_attach(|py| {
-            let export = export.take();
-            py.detach(move || drop(export));
-        });
+    if !matches!(export.memory, Memory::Device(_)) {
+        return;
     }
+    let mut export = Some(PendingRelease(export));
+    // Without an interpreter, the export is dropped in place.
+    let _ = Python::try_attach(|py| {
+        let Some(PendingRelease(export)) = export.take() else { return };
+        if pytorch::captures(py) {
+            let Memory::Device(exported) = export.memory else { return };
+            return exported.release_later();
+        }
+        // The GPU may wait for a callback of the program that needs the interpreter's lock.
+        let export = PendingRelease(export);
+        py.detach(move || drop(export));
+    });
 }
 
 /// Frees the contents of a capsule that no consumer has taken.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvstore::{DType, Device, DeviceKind, Entered, TensorSpec};
+use kvstore::{CurrentDevice, DType, Device, DeviceKind, TensorSpec};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -49,9 +49,17 @@ pub(crate) fn block(object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Block>>> {
                 Place::On(device) => (device, queue(py, device)?),
                 Place::Elsewhere(_) => (Device::default(), None),
             };
-            let _entered = enter(py, device)?;
-            let released_to = queue.map_or(Ok(None), |queue| pytorch::release_to(&plain, queue))?;
-            capsule(&plain, place, queue).map(|capsule| (capsule, device, released_to))
+            let _current = make_current(py, device)?;
+            let exported = match queue {
+                Some(ours) => pytorch::export(&plain, ours, || capsule(&plain, place, queue))
+                    .and_then(|exported| {
+                        let of_device = kvstore::backends().interop(device);
+                        let checked = of_device.and_then(|interop| interop.check_queue(device));
+                        checked.map_err(|error| to_python(py, error)).map(|()| exported)
+                    }),
+                None => capsule(&plain, place, None).map(|capsule| (capsule, None)),
+            };
+            exported.map(|(capsule, released_to)| (capsule, device, released_to))
         }
         Err(reason) => Err(reason),
     };
@@ -174,12 +182,12 @@ fn queue(py: Python<'_>, device: Device) -> PyResult<Option<usize>> {
 /// Makes a GPU current in this thread until the result is dropped. PyTorch exports only tensors of
 /// the current GPU. Other libraries would let the consumer wait for a stream of the current GPU.
 /// Open the GPU before, because this takes long.
-fn enter(py: Python<'_>, device: Device) -> PyResult<Option<Entered>> {
+fn make_current(py: Python<'_>, device: Device) -> PyResult<Option<CurrentDevice>> {
     if device.kind() == DeviceKind::Cpu {
         return Ok(None);
     }
-    let entered = kvstore::backends().interop(device).and_then(|interop| interop.enter(device));
-    entered.map(Some).map_err(|error| to_python(py, error))
+    let current = kvstore::backends().interop(device).and_then(|interop| interop.enter(device));
+    current.map(Some).map_err(|error| to_python(py, error))
 }
 
 /// Returns the location of an object's elements. Without a backend for the GPU, the elements are

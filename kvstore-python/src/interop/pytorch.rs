@@ -1,4 +1,5 @@
-//! Properties of PyTorch tensors that `DLPack` does not express: gradients and negated views.
+//! Properties of PyTorch tensors that `DLPack` does not express: gradients, negated views, and the
+//! streams that use them.
 
 #![expect(unsafe_code, reason = "PyTorch describes its streams by numbers")]
 
@@ -8,6 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
+use super::stream;
 use crate::interpreter::error::optional;
 use crate::interpreter::finalization;
 
@@ -38,51 +40,85 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
     Ok(object.clone())
 }
 
-/// Returns the stream that PyTorch uses for a tensor on a GPU after a call. From now on, PyTorch
-/// reuses the memory of the tensor only after the work in our stream. Returns `None` for other
+/// Returns what `export` returns for a tensor on a GPU, while PyTorch has this GPU as its current
+/// one, and the stream that PyTorch uses for the tensor after a call. From now on, PyTorch reuses the
+/// memory of the tensor only after the work in our stream. Calls `export` without these for other
 /// objects.
-pub(crate) fn release_to(object: &Bound<'_, PyAny>, ours: usize) -> PyResult<Option<Queue>> {
+///
+/// # Errors
+/// - The errors of `export`.
+/// - A `BufferError` while PyTorch captures its stream into a graph, which would contain our work.
+pub(crate) fn export<T>(
+    object: &Bound<'_, PyAny>,
+    ours: usize,
+    export: impl FnOnce() -> PyResult<T>,
+) -> PyResult<(T, Option<Queue>)> {
+    let py = object.py();
+    let Some((cuda, device)) = cuda_of(object)? else { return Ok((export()?, None)) };
+    // PyTorch may remember another GPU than that of the driver's context.
+    let current = finalization::attribute(&cuda, intern!(py, "device"))?;
+    let current = finalization::call(&current, (&device,), None)?;
+    finalization::call_method(&current, intern!(py, "__enter__"), ())?;
+    let exported = released(object, (&cuda, &device), ours)
+        .and_then(|released_to| Ok((export()?, Some(released_to))));
+    let nothing = (py.None(), py.None(), py.None());
+    finalization::call_method(&current, intern!(py, "__exit__"), nothing)?;
+    exported
+}
+
+/// Returns the module `torch.cuda` and the device of a tensor, or `None` for other objects.
+fn cuda_of<'py>(
+    object: &Bound<'py, PyAny>,
+) -> PyResult<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
     let py = object.py();
     let Some(torch) = loaded(py)? else { return Ok(None) };
+    // While PyTorch is being imported, its attributes may be missing.
     let Some(tensor) = optional(py, torch.getattr(intern!(py, "Tensor")))? else { return Ok(None) };
     if !object.is_instance(&tensor)? {
         return Ok(None);
     }
-    let released = || {
-        let cuda = torch.getattr(intern!(py, "cuda"))?;
-        let device = finalization::attribute(object, intern!(py, "device"))?;
-        let stream = cuda.getattr(intern!(py, "ExternalStream"))?;
-        let stream = finalization::call(&stream, (ours, &device), None)?;
-        finalization::call_method(object, intern!(py, "record_stream"), (stream,))?;
-        current_stream(&cuda, &device)
-    };
-    // Versions of PyTorch for other GPUs have no such streams.
-    optional(py, released())
+    let cuda = torch.getattr(intern!(py, "cuda"))?;
+    Ok(Some((cuda, finalization::attribute(object, intern!(py, "device"))?)))
 }
 
-/// Returns PyTorch's current stream on a GPU.
-fn current_stream(cuda: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Queue> {
-    let py = cuda.py();
-    let stream = finalization::call_method(cuda, intern!(py, "current_stream"), (device,))?;
-    let number: usize = stream.getattr(intern!(py, "cuda_stream"))?.extract()?;
+fn released(
+    object: &Bound<'_, PyAny>,
+    (cuda, device): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+    ours: usize,
+) -> PyResult<Queue> {
+    let py = object.py();
+    if is_capturing(cuda)? {
+        return Err(PyBufferError::new_err(
+            "PyTorch captures its stream into a graph, which would contain work of the store",
+        ));
+    }
+    let stream = finalization::attribute(cuda, intern!(py, "ExternalStream"))?;
+    let stream = finalization::call(&stream, (ours, device), None)?;
+    finalization::call_method(object, intern!(py, "record_stream"), (stream,))?;
+    let current = finalization::call_method(cuda, intern!(py, "current_stream"), (device,))?;
+    let number: usize = current.getattr(intern!(py, "cuda_stream"))?.extract()?;
     // PyTorch calls the legacy default stream 0.
-    // SAFETY: PyTorch has this stream, and keeps its streams until the process ends.
-    Ok(unsafe { Queue::from_number(number.max(1)) })
+    // SAFETY: PyTorch has this stream, and keeps it while it is the current one.
+    Ok(unsafe { Queue::from_number(number.max(stream::LEGACY)) })
 }
 
-/// Returns whether a stream is the one that PyTorch now uses on a GPU.
-pub(crate) fn is_current_stream(py: Python<'_>, device: i32, queue: Queue) -> PyResult<bool> {
-    let Some(torch) = loaded(py)? else { return Ok(false) };
-    let current = || {
+/// Returns whether PyTorch captures its current stream into a graph.
+fn is_capturing(cuda: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let name = intern!(cuda.py(), "is_current_stream_capturing");
+    finalization::call_method(cuda, name, ())?.is_truthy()
+}
+
+/// Returns whether a wait for a GPU would invalidate a graph that PyTorch captures.
+pub(crate) fn captures(py: Python<'_>) -> bool {
+    let captures = || {
+        let Some(torch) = loaded(py)? else { return Ok(false) };
         let cuda = torch.getattr(intern!(py, "cuda"))?;
-        // Otherwise the question would make PyTorch open the GPU.
+        // Otherwise the question would make PyTorch open a GPU.
         let is_used = finalization::call_method(&cuda, intern!(py, "is_initialized"), ())?;
-        if !is_used.is_truthy()? {
-            return Ok(None);
-        }
-        current_stream(&cuda, device.into_pyobject(py)?.as_any()).map(Some)
+        Ok::<_, PyErr>(is_used.is_truthy()? && is_capturing(&cuda)?)
     };
-    Ok(optional(py, current())?.flatten() == Some(queue))
+    // A finalizer cannot raise.
+    captures().unwrap_or(false)
 }
 
 /// Increments PyTorch's version counters of the tensors that were written to. A backward pass that

@@ -20,7 +20,7 @@ pub(crate) const LEGACY: usize = 1;
 /// - A `TypeError` if the argument is not a number.
 /// - A `BufferError` if the number is not a stream.
 pub(crate) fn consumer(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Queue>> {
-    let number = stream.map_or(Ok(LEGACY as i64), number)?;
+    let number = stream.map_or(Ok(LEGACY.cast_signed() as i64), number)?;
     if number == -1 { Ok(None) } else { queue(number).map(Some) }
 }
 

@@ -23,12 +23,13 @@ static const Result SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY
     each(cuCtxEnablePeerAccess) each(cuStreamCreate) each(cuStreamDestroy_v2)                      \
     each(cuStreamSynchronize) each(cuStreamWaitEvent) each(cuStreamIsCapturing)                    \
     each(cuEventCreate) each(cuEventDestroy_v2) each(cuEventRecord) each(cuEventQuery)             \
-    each(cuEventSynchronize) each(cuMemAlloc_v2) each(cuMemFree_v2) each(cuMemHostAlloc)           \
-    each(cuMemFreeHost) each(cuMemcpyHtoDAsync_v2) each(cuMemcpyDtoHAsync_v2)                      \
-    each(cuMemcpyDtoDAsync_v2) each(cuMemcpyPeerAsync) each(cuModuleLoadData)                      \
-    each(cuModuleLoadDataEx) each(cuModuleUnload) each(cuModuleGetFunction) each(cuLaunchKernel)   \
-    each(cuPointerGetAttribute) each(bytes_in) each(bytes_out) each(bytes_pinned)                  \
-    each(bytes_allocated)
+    each(cuEventSynchronize) each(cuMemAlloc_v2) each(cuMemFree_v2) each(cuMemAllocAsync)          \
+    each(cuMemFreeAsync) each(cuDeviceGetDefaultMemPool) each(cuMemPoolSetAccess)                  \
+    each(cuMemHostAlloc) each(cuMemFreeHost) each(cuMemcpyHtoDAsync_v2)                            \
+    each(cuMemcpyDtoHAsync_v2) each(cuMemcpyDtoDAsync_v2) each(cuMemcpyPeerAsync)                  \
+    each(cuModuleLoadData) each(cuModuleLoadDataEx) each(cuModuleUnload)                           \
+    each(cuModuleGetFunction) each(cuLaunchKernel) each(cuPointerGetAttribute) each(bytes_in)      \
+    each(bytes_out) each(bytes_pinned) each(bytes_allocated)
 
 enum Counted {
 #define NUMBER(name) AT_##name,
@@ -122,6 +123,13 @@ CALL(cuMemAlloc_v2, (u64 * address, size_t size), {
     add(AT_bytes_allocated, size);
 })
 CALL(cuMemFree_v2, (u64), {})
+CALL(cuMemAllocAsync, (u64 * address, size_t size, void *), {
+    *address = next_address.fetch_add((size + 511) / 512 * 512);
+    add(AT_bytes_allocated, size);
+})
+CALL(cuMemFreeAsync, (u64, void *), {})
+CALL(cuDeviceGetDefaultMemPool, (void **pool, int), { make(pool); })
+CALL(cuMemPoolSetAccess, (void *, const void *, size_t), {})
 // The host writes to pinned memory, so it exists.
 CALL(cuMemHostAlloc, (void **address, size_t size, u32), {
     *address = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
