@@ -96,8 +96,4 @@ fn open_operations_are_bounded_and_ended_ones_make_room() {
     joint.end("a", 1, most);
     assert!(joint.has_room(&id(1, most + 1), 1));
     assert_eq!(joint.made().map(|(id, _)| id.number).collect::<Vec<_>>(), [most]);
-    // The calls of a replaced process are not made any more, and no call of the later one is lost.
-    joint.make(id(2, 1), 1, JointServers::from([0, 1]));
-    joint.give_up(id(1, most));
-    assert!(joint.is_made(&id(2, 1)) && !joint.is_given_up(&id(1, most)));
 }

@@ -377,7 +377,9 @@ class TorchTensor(Array):
 
 
 def use_torch(monkeypatch: Any) -> Any:
-    """Installs and returns a minimal PyTorch, whose current stream on a GPU is that of the entry in `CARDS`."""
+    """Installs and returns a minimal PyTorch. Its current stream on a GPU is that of the entry in
+    `CARDS`.
+    """
 
     def stream(number: int, device: int) -> Any:
         return types.SimpleNamespace(cuda_stream=number, device=device)

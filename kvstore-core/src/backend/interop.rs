@@ -127,8 +127,8 @@ impl fmt::Debug for ForeignMemory {
     }
 }
 
-/// Keeps the hardware of a device current in this thread. Dropping it restores the hardware that was
-/// current before.
+/// Keeps the hardware of a device current in this thread. Dropping it restores the hardware from
+/// before.
 pub struct CurrentDevice(#[expect(dead_code, reason = "it is held, not read")] Box<dyn Any>);
 
 impl CurrentDevice {
@@ -167,8 +167,8 @@ pub trait DeviceInterop {
     /// libraries use the thread's current hardware when they are called.
     fn enter(&self, device: Device) -> Result<CurrentDevice>;
 
-    /// Checks that the queue of the device executes its work. After it has waited for a queue that is
-    /// being captured into a graph, it would only add its work to the graph.
+    /// Checks that the queue of the device executes its work. After a wait for a queue that is
+    /// captured into a graph, it would only add its work to the graph.
     ///
     /// # Errors
     /// - [`Error::Unsupported`](crate::Error::Unsupported) if the work would be captured.

@@ -311,7 +311,7 @@ impl Card {
         self.ordinal.cast_unsigned()
     }
 
-    /// Checks that the stream executes its work: a stream that waits for a captured one is captured,
+    /// Checks that the stream executes its work. If it waits for a captured stream, it is captured,
     /// too.
     ///
     /// # Errors

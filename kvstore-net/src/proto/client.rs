@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 5652c361
+// CRC-32 of the source: 19c5d5aa
 /// Generated client implementations.
 pub mod store_client {
     #![allow(

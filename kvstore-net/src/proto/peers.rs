@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 5652c361
+// CRC-32 of the source: 19c5d5aa
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -250,7 +250,7 @@ pub struct CutSnapshot {
     #[prost(message, optional, tag = "3")]
     pub request: ::core::option::Option<TakeSnapshot>,
 }
-/// No point with this number will be complete, so it is removed.
+/// Not all servers have this point. It stays until the next one is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CutCancelled {
     #[prost(uint64, tag = "1")]

@@ -16,8 +16,8 @@ pub struct JointId {
 /// The positions of the servers that an operation changes.
 pub type JointServers = BTreeSet<u32>;
 
-/// The most operations of a process that a server remembers. More than these cannot begin before
-/// the first of them has ended.
+/// The most operations of a process that a server remembers. Further ones wait until earlier ones
+/// have ended.
 pub const MOST_OPERATIONS: usize = 4096;
 
 /// The calls of joint operations that a server has made.
@@ -63,11 +63,15 @@ impl JointCalls {
         own
     }
 
-    /// Records that all operations of a process below a number have ended.
-    pub fn end(&mut self, name: &str, process: u64, ended_below: u64) {
-        if let Some(own) = self.0.get_mut(name).filter(|own| own.process == process) {
+    /// Records that all operations of a process below a number have ended. Returns whether some of
+    /// them are forgotten now.
+    pub fn end(&mut self, name: &str, process: u64, ended_below: u64) -> bool {
+        let own = self.0.get_mut(name).filter(|own| own.process == process);
+        own.is_some_and(|own| {
+            let before = own.made.len() + own.given_up.len();
             own.end(ended_below);
-        }
+            own.made.len() + own.given_up.len() < before
+        })
     }
 
     /// Returns whether the server can remember another operation of a process, if those below
@@ -81,11 +85,8 @@ impl JointCalls {
     }
 
     /// Decides that the call of an operation is never made here, because the member has not been
-    /// connected for long. Calls of a process that another one has replaced are rejected anyway.
+    /// connected for long.
     pub fn give_up(&mut self, id: JointId) {
-        if self.0.get(&id.name).is_some_and(|own| own.process != id.process) {
-            return;
-        }
         let number = id.number;
         self.of_process(id).given_up.insert(number);
     }

@@ -157,15 +157,16 @@ impl Server {
         let metrics_address = endpoint.as_ref().map(HttpEndpoint::address);
         // The number of the run is also the floor of incarnations, which a restart must not use
         // again.
-        let points = points(options)?;
-        let run = new_run(points.as_ref().map(|(points, _)| points))?;
+        let run = run_number();
         let coordinated = Coordinated::take(&runtime, options, address, run)?;
         let (place, leader, followers) = match coordinated {
             None => (None, None, followers(&runtime, &options.followers, &options.security)?),
             Some(Coordinated { place, leader, followers }) => (Some(place), leader, followers),
         };
         let registration = place.as_ref().map(|place| Arc::clone(&place.registration));
-        let run = registration.as_ref().map_or(run, |registration| registration.run());
+        // With a coordinator, the folder belongs to an earlier server until this one has its place.
+        let points = points(options)?;
+        let run = started_run(registration.as_deref(), points.as_ref(), run)?;
         let journal = journal(options, run)?;
         let group = Group::new(options.lease, run);
         let group = match leader {
@@ -242,7 +243,7 @@ impl Server {
     ///
     /// # Errors
     /// - [`Error::InvalidArgument`] if an address is not one, or needs certificates.
-    /// - [`Error::InvalidArgument`] if the server leads others already.
+    /// - [`Error::InvalidArgument`] if the server leads others than these already.
     pub fn lead(&self, followers: &[String]) -> Result<()> {
         let runtime = runtime::parallel()?;
         let followers = self::followers(&runtime, followers, &self.security)?;
@@ -385,11 +386,19 @@ fn points(options: &ServerOptions) -> Result<Option<(PointStore, Duration)>> {
     points.transpose()
 }
 
-/// Returns the number of a run that continues from these points.
-fn new_run(points: Option<&PointStore>) -> Result<u64> {
-    let earlier = points.map_or(Ok(0), PointStore::newest_run)?;
+/// Returns the number of a run that continues from these points: that of its place at a
+/// coordinator, or else at least `run`, and more than that of the run before.
+fn started_run(
+    registration: Option<&crate::coordinator::Registration>,
+    points: Option<&(PointStore, Duration)>,
+    run: u64,
+) -> Result<u64> {
+    if let Some(registration) = registration {
+        return Ok(registration.run());
+    }
     // The clock of this machine may be behind that of the machine before.
-    Ok(run_number().max(earlier + 1))
+    let earlier = points.map_or(Ok(0), |(points, _)| points.newest_run())?;
+    Ok(run.max(earlier + 1))
 }
 
 /// Returns a number that is larger than that of any earlier run on this machine: the time in

@@ -154,14 +154,17 @@ impl Runs {
         }
     }
 
-    /// Makes this server lead others from now on.
+    /// Makes this server lead others from now on. Does nothing if it leads them already.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if it leads others already.
+    /// - [`Error::InvalidArgument`] if it leads others than these.
     pub(crate) fn lead(self: &Arc<Self>, followers: Vec<Led>) -> Result<()> {
         let service = self.service();
-        if service.group.num_followers() > 0 {
-            return Err(Error::invalid("followers: the server leads others already"));
+        let known = self.parts.followers().iter().map(|led| led.name.clone()).collect::<Vec<_>>();
+        if !known.is_empty() {
+            let are_these = known.iter().eq(followers.iter().map(|led| &led.name));
+            let text = || format!("followers: the server already leads {}", known.join(", "));
+            return if are_these { Ok(()) } else { Err(Error::invalid(text())) };
         }
         service.group.lead(followers.iter().map(|led| led.name.clone()));
         *self.parts.followers() = followers;

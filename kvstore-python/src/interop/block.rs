@@ -308,7 +308,8 @@ impl Block {
     /// Overwrites the elements with those of `value`.
     ///
     /// On the host, the write is complete on return, and the result is `None`. On a GPU, dropping
-    /// the result waits for the write unless PyTorch's stream does. Call [`Tensor::wait`] on `value` first to receive errors.
+    /// the result waits for the write, unless PyTorch's stream does. Call [`Tensor::wait`] on
+    /// `value` first to receive errors.
     ///
     /// # Errors
     /// - [`Error::SpecMismatch`] if the tensor has another spec.

@@ -40,10 +40,9 @@ pub(crate) fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAn
     Ok(object.clone())
 }
 
-/// Returns what `export` returns for a tensor on a GPU, while PyTorch has this GPU as its current
-/// one, and the stream that PyTorch uses for the tensor after a call. From now on, PyTorch reuses the
-/// memory of the tensor only after the work in our stream. Calls `export` without these for other
-/// objects.
+/// Calls `export` while PyTorch has the GPU of a tensor as its current one. Returns its result, and
+/// the stream that PyTorch uses for the tensor after the call. From now on, PyTorch reuses the
+/// memory of the tensor only after the work in our stream. For other objects, only calls `export`.
 ///
 /// # Errors
 /// - The errors of `export`.

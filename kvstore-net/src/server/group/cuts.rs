@@ -20,7 +20,7 @@ use crate::faults::Fault;
 use crate::proto::follower_message::Content as ToLeader;
 use crate::proto::leader_message::Content as ToFollower;
 use crate::proto::{self, CutStart, JointCall, JointOperation};
-use crate::rules::{JointId, JointServers, MOST_OPERATIONS, Member, made_elsewhere};
+use crate::rules::{JointId, JointServers, Member, made_elsewhere};
 use crate::wire::{error_of, failure_of};
 
 /// How long a member may be absent during a joint operation until the servers make recovery points
@@ -41,18 +41,9 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Transport`] if it is too late for a joint call.
-    /// - [`Error::Unsupported`] if there are too many joint calls.
     pub(crate) fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<bool> {
         let state = self.state();
         let id = joint.and_then(|joint| state.joint_id(caller, joint));
-        if let Some((id, joint)) = id.as_ref().zip(joint)
-            && !state.joint.has_room(id, joint.ended_below)
-        {
-            return Err(Error::Unsupported(format!(
-                "a process with {MOST_OPERATIONS} later calls for several servers while one of \
-                 them has not ended"
-            )));
-        }
         if id.is_some_and(|id| state.joint.is_given_up(&id)) {
             return Err(Error::Transport {
                 operation: "a call for several servers".to_owned(),
@@ -75,7 +66,11 @@ impl Group {
         deadline: Instant,
     ) -> Result<()> {
         let admitted = self.find(deadline, |state| state.admits(caller, joint).then_some(()));
-        let late = || Error::Timeout("waiting for a recovery point of all servers".to_owned());
+        let late = || {
+            let text = "waiting for a recovery point of all servers, or for the end of an earlier \
+                        push of this process to several servers";
+            Error::Timeout(text.to_owned())
+        };
         admitted.await.ok_or_else(late)
     }
 
@@ -90,9 +85,14 @@ impl Group {
 
     /// Records that the operations of a member below a number have ended.
     pub(crate) fn end_joint(&self, name: &str, ended_below: u64) {
-        let mut state = self.state();
-        if let Some(process) = state.members.get(name).map(Member::process) {
-            state.joint.end(name, process, ended_below);
+        let has_room = {
+            let mut state = self.state();
+            let process = state.members.get(name).map(Member::process);
+            process.is_some_and(|process| state.joint.end(name, process, ended_below))
+        };
+        if has_room {
+            // Wakes the calls that wait for it.
+            self.change(|_| ());
         }
     }
 
@@ -150,15 +150,15 @@ impl Group {
             let num_followers = state.peers.followers.len();
             let cut = state.cut.as_mut().filter(|cut| cut.number == number);
             let Some(cut) = cut else { return Some(Err(cancelled())) };
-            if let Some(error) = cut.failure.take() {
-                return Some(Err(error));
-            }
             let num_done = match step {
                 CutStep::Closed => cut.closed.len(),
                 CutStep::Taken => cut.taken.len(),
                 CutStep::Kept => cut.kept.len(),
             };
-            (num_done == num_followers).then_some(Ok(()))
+            if num_done == num_followers {
+                return Some(Ok(()));
+            }
+            cut.failure.take().map(Err)
         })
         .await
     }
@@ -198,7 +198,7 @@ impl Group {
                 missing = missing.map(|_| BTreeSet::new()).collect::<Vec<_>>().into_iter();
             }
             for follower in &mut state.peers.followers {
-                follower.points.retain(|point| *point >= message.common);
+                follower.points.retain(|point| *point == message.common);
             }
             for (follower, missing) in (1..).zip(missing) {
                 let missing = missing.into_iter().map(|id| message_of(id, JointServers::new()));
@@ -222,6 +222,11 @@ impl Group {
             let (now, mut gone, mut is_waiting) = (self.now(), Vec::new(), false);
             for id in cut.made_elsewhere.as_ref()? {
                 if state.joint.is_made(id) || state.joint.is_given_up(id) {
+                    continue;
+                }
+                let member = state.members.get(&id.name);
+                if member.is_some_and(|member| member.process() != id.process) {
+                    // The calls of a process that another one has replaced are rejected.
                     continue;
                 }
                 match state.members.dead_for(now, &id.name, id.process) {
@@ -268,9 +273,6 @@ impl Group {
             if state.cut.take_if(|cut| cut.number == number).is_some() && is_cancelled {
                 let cancelled = proto::CutCancelled { number };
                 state.tell_all(&ToFollower::CutCancelled(cancelled));
-                for follower in &mut state.peers.followers {
-                    follower.points.retain(|point| *point != number);
-                }
             }
         });
     }
@@ -348,8 +350,13 @@ impl State {
     }
 
     fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> bool {
-        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.is_taken) else { return true };
         let id = joint.and_then(|joint| self.joint_id(caller, joint));
+        if let Some((id, joint)) = id.as_ref().zip(joint)
+            && !self.joint.has_room(id, joint.ended_below)
+        {
+            return false;
+        }
+        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.is_taken) else { return true };
         let made_elsewhere = cut.made_elsewhere.as_ref();
         id.zip(made_elsewhere).is_some_and(|(id, made_elsewhere)| made_elsewhere.contains(&id))
     }
@@ -403,7 +410,8 @@ impl State {
     /// Fails the cut, because the connection to a follower is lost.
     pub(super) fn lose_cut(&mut self, follower: usize) {
         let address = self.address(follower);
-        if let Some(cut) = &mut self.cut {
+        // A follower that has written its point has done its part.
+        if let Some(cut) = self.cut.as_mut().filter(|cut| !cut.kept.contains(&follower)) {
             cut.failure.get_or_insert_with(|| lost(&address));
         }
     }

@@ -267,7 +267,6 @@ impl State {
             }
             FromLeader::CutCancelled(proto::CutCancelled { number }) => {
                 self.cancel_cut(Some(number));
-                return Some(Followup::Cancel(number));
             }
             FromLeader::Rewind(rewind) => return Some(Followup::Rewind(rewind)),
         }

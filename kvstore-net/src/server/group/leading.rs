@@ -319,7 +319,8 @@ impl State {
             return;
         }
         let address = self.address(number);
-        for open in self.rounds.open.values_mut() {
+        let last_round = self.peers.follower(number).map_or(0, |follower| follower.last_round);
+        for open in self.rounds.open.values_mut().filter(|open| open.number <= last_round) {
             open.votes.lose(number);
             let Some(attempt) = open.listed else { continue };
             let is_waited_for = open.votes.unapplied().any(|other| other == number);

@@ -14,8 +14,6 @@ pub(crate) enum Followup {
     Close(u64),
     /// Takes its state.
     Take(proto::Cut),
-    /// Removes the point of a cut.
-    Cancel(u64),
     Rewind(proto::Rewind),
 }
 
@@ -115,6 +113,8 @@ pub(super) struct Follower {
     pub(super) parts: ByPush<Part>,
     /// Whether it has lost what it had since this server leads it.
     pub(super) is_restarted: bool,
+    /// The last round that had begun when it was restarted.
+    pub(super) last_round: u64,
     /// The recovery points that it has, as far as the leader needs to know.
     pub(super) points: Vec<u64>,
     /// The last rewind that it has followed, or 0.
@@ -130,6 +130,7 @@ impl Follower {
             connection: None,
             parts: ByPush::default(),
             is_restarted: false,
+            last_round: 0,
             points: Vec::new(),
             rewound_by: 0,
         }

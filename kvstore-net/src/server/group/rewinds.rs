@@ -47,6 +47,9 @@ impl Group {
             let followers = (1..).zip(&state.peers.followers);
             let restarted: Vec<usize> =
                 followers.filter(|(_, one)| one.is_restarted).map(|(number, _)| number).collect();
+            if state.going_back == GoingBack::AtRestart {
+                state.going_back = GoingBack::Never;
+            }
             // Rounds that waited for it do not go back.
             for number in restarted {
                 state.lose_follower(number);
@@ -99,11 +102,14 @@ impl Group {
 impl State {
     /// Records what a follower says when it connects. Returns whether it was restarted.
     pub(super) fn start_follower(&mut self, number: usize, start: &proto::FollowerStart) -> bool {
+        let last_round =
+            self.rounds.open.values().map(|open| open.number).max().unwrap_or_default();
         let Some(follower) = self.peers.follower(number) else { return false };
         let is_restarted = follower.run.is_some_and(|known| known != start.run);
         if is_restarted {
             *follower = Follower::new(std::mem::take(&mut follower.address));
             follower.is_restarted = true;
+            follower.last_round = last_round;
         }
         follower.run = Some(start.run);
         follower.points.clone_from(&start.points);

@@ -127,12 +127,6 @@ impl Service {
                 return;
             }
             (Followup::Close(number), _) => return self.close(number).await,
-            (Followup::Cancel(number), recovery) => {
-                if let Some(recovery) = recovery {
-                    recovery.cancel(number).await;
-                }
-                return;
-            }
             (Followup::Take(proto::Cut { number, snapshot: Some(snapshot), .. }), _) => {
                 return self.take_for_leader(number, &snapshot).await;
             }

@@ -60,9 +60,6 @@ impl Recovery {
             Err(error) => Err(error),
         };
         self.group.end_cut(number, kept.is_err());
-        if kept.is_err() {
-            self.remove_point(number);
-        }
         kept?;
         self.last().common = number;
         Ok(true)
@@ -89,8 +86,6 @@ impl Recovery {
     /// Waits until the calls that take effect have done so, because a cut begins. Returns what has
     /// changed.
     pub(in crate::server) async fn closed(&self) -> Result<ClosedState> {
-        // Another run of the leader may use a number again.
-        self.last().cancelled = None;
         let _between_calls = self.effects.write().await;
         let now = in_place(|| self.now())?;
         let last = self.last();
@@ -128,33 +123,9 @@ impl Recovery {
         if let Some((point, known)) = point {
             let has_ended = self.has_ended.lock().await;
             if !*has_ended {
-                let is_cancelled = self.last().cancelled == Some(number);
-                let cancelled = || Error::Timeout("a recovery point was cancelled".to_owned());
-                let kept =
-                    if is_cancelled { Err(cancelled()) } else { self.write(point, known, common) };
+                let kept = self.write(point, known, common);
                 self.group.report_kept(number, &kept);
             }
-        }
-    }
-
-    /// Removes the point of a cut that the leader has cancelled, because other servers may not have
-    /// it.
-    pub(in crate::server) async fn cancel(&self, number: u64) {
-        self.last().cancelled = Some(number);
-        let has_ended = self.has_ended.lock().await;
-        if !*has_ended {
-            self.remove_point(number);
-        }
-    }
-
-    fn remove_point(&self, number: u64) {
-        let mut last = self.last();
-        if last.cuts.contains(&number) {
-            last.cuts.retain(|cut| *cut != number);
-            // The state is not that of the newest point any more.
-            last.known = None;
-            drop(last);
-            in_place(|| self.store.remove(|other| other == number));
         }
     }
 

@@ -67,11 +67,15 @@ impl PointFolder {
         self.path.join(format!("{number}.{extension}"))
     }
 
-    /// Writes a point, then removes those before `first`. Returns the number of bytes.
+    /// Writes a point, then removes others. Returns the number of bytes.
     ///
     /// # Errors
     /// - [`Error::Io`] if a file cannot be written. The earlier points stay.
-    pub(super) fn write(&self, Point { mut state, contents }: Point, first: u64) -> Result<u64> {
+    pub(super) fn write(
+        &self,
+        Point { mut state, contents }: Point,
+        is_removed: impl Fn(u64) -> bool,
+    ) -> Result<u64> {
         let path = self.file(state.number, CONTENTS);
         let written = contents.write(&path).and_then(|()| {
             let missing = || Error::Internal("a checkpoint without a file".to_owned());
@@ -79,8 +83,11 @@ impl PointFolder {
             state.checksum = file.checksum();
             Ok(file.num_bytes() + write_state(&self.file(state.number, STATE), &state)?)
         });
-        // After an error, this attempt is not needed. Otherwise, the earlier ones are not.
-        self.remove(|number| if written.is_ok() { number < first } else { number == state.number });
+        // After an error, this attempt is not needed.
+        self.remove(|number| match &written {
+            Ok(_) => number != state.number && is_removed(number),
+            Err(_) => number == state.number,
+        });
         written
     }
 

@@ -89,15 +89,16 @@ pub(crate) enum PointStore {
 }
 
 impl PointStore {
-    /// Keeps a point, and forgets those before `first`.
-    fn write(&self, point: Point, first: u64) -> Result<u64> {
+    /// Keeps a point. Then forgets others.
+    fn write(&self, point: Point, is_removed: impl Fn(u64) -> bool) -> Result<u64> {
         match self {
-            Self::Folder(folder) => folder.write(point, first),
+            Self::Folder(folder) => folder.write(point, is_removed),
             #[cfg(test)]
             Self::Memory(kept) => {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.insert(point.state.number, point);
-                kept.retain(|number, _| *number >= first);
+                let written = point.state.number;
+                kept.insert(written, point);
+                kept.retain(|number, _| *number == written || !is_removed(*number));
                 Ok(0)
             }
         }
@@ -235,10 +236,6 @@ struct Last {
     cuts: Vec<u64>,
     /// The newest one that all servers have.
     common: u64,
-    /// The cut that the leader has cancelled last, until it begins another one.
-    cancelled: Option<u64>,
-    /// Whether there are points that this server has made without the others.
-    has_own: bool,
     state: RecoveryState,
 }
 
@@ -268,8 +265,6 @@ impl Recovery {
             last.number = number;
             if store.is_cut(number)? {
                 last.cuts.push(number);
-            } else {
-                last.has_own = true;
             }
         }
         let awaits_others = rewind.is_none() && last.cuts.last() == Some(&last.number);
@@ -464,21 +459,20 @@ impl Recovery {
         self.write(point, known, number)
     }
 
-    /// Writes a point. Those before `first` are not needed any more.
-    fn write(&self, point: Point, known: u64, first: u64) -> Result<()> {
+    /// Writes a point. Besides it, only the point `kept` is needed, which all servers have. 0 means
+    /// that there is none. Then points that this server has made without the others stay.
+    fn write(&self, point: Point, known: u64, kept: u64) -> Result<()> {
         let (number, is_cut) = (point.state.number, point.state.is_cut);
-        let num_bytes = in_place(|| self.store.write(point, first))?;
+        let cuts = self.last().cuts.clone();
+        let is_removed = |other| other != kept && (kept > 0 || cuts.contains(&other));
+        let num_bytes = in_place(|| self.store.write(point, is_removed))?;
         self.written.notify_waiters();
         let mut last = self.last();
         (last.number, last.known) = (number, Some(known));
-        last.cuts.retain(|cut| *cut >= first);
+        last.cuts.retain(|cut| *cut == kept);
         if is_cut {
             last.cuts.push(number);
             self.group.set_goes_back(true);
-            // All servers have the point `first`. Points of this server alone may be newer.
-            if first > 0 && std::mem::take(&mut last.has_own) {
-                in_place(|| self.store.remove(|number| !last.cuts.contains(&number)));
-            }
         }
         last.state = RecoveryState {
             num_points: last.state.num_points + 1,

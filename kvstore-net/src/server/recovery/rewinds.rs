@@ -70,7 +70,6 @@ impl Recovery {
                     drop(self);
                     return runs.begin_again(proto::Rewind { point: 0, by: newest }).await;
                 }
-                self.group.set_goes_back(false);
                 self.group.give_up_rewind(self.rewound_by);
             }
             tokio::time::sleep(AGAIN).await;
