@@ -40,7 +40,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "checkpoint",
         ],
     ),
-    ("kvstore-cuda", &["args", "driver", "backend"]),
+    ("kvstore-cuda", &["args", "compiled", "driver", "backend"]),
     ("kvstore-dist", &["transport", "local", "mpi", "launched", "store"]),
     (
         "kvstore-net",
