@@ -26,8 +26,8 @@ const ARCHIVE: Archive = include!("../compiled/kernels.rs");
 struct Archive {
     /// The length of the first stream, which has the PTX.
     ptx_bytes: usize,
-    /// The compute capability that each code is for. 90 is 9.0. The GPUs of the same generation
-    /// with later ones can run it, too.
+    /// The compute capability that each code is for. 90 is 9.0. Later GPUs of the same generation
+    /// can run it, too.
     capabilities: [i32; NUM_GENERATIONS],
     modules: &'static [Module],
 }

@@ -104,8 +104,7 @@ fn a_folder_may_be_lost_while_rounds_are_committed() {
         let mut group = Group::start(2);
         let store = connect(&options(&group).quorum(1).grace(Duration::ZERO));
         let keys = ["rows", "a", "b", "c"].map(key);
-        let init = || store.init(&keys, &[rows(0.0), value(0.0), value(0.0), value(0.0)]);
-        init().unwrap();
+        store.init(&keys, &[rows(0.0), value(0.0), value(0.0), value(0.0)]).unwrap();
         let (has_ended, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {

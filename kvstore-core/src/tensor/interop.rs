@@ -158,8 +158,8 @@ impl ExportedTensor {
         value.interop()?.let_wait(other, value.device)
     }
 
-    /// Keeps the memory until another export or drop, because now a wait for the device would
-    /// invalidate a graph that is being captured.
+    /// Keeps the memory until another exported tensor is dropped. Call this instead of dropping the
+    /// tensor while a wait for the device would invalidate a graph that is being captured.
     pub fn release_later(mut self) {
         unreleased().extend(self.value.take());
     }

@@ -144,7 +144,7 @@ impl Card {
 
     /// Allows this GPU to read the memory of another GPU directly, if the hardware can. Without
     /// this, copies between the GPUs still work. `is_exact` is that of
-    /// [`Memory`](super::memory::Memory).
+    /// [`Devices`](super::devices::Devices).
     pub(crate) fn enable_peer(&self, peer: &Self, is_exact: bool) -> Result<()> {
         if self.ordinal == peer.ordinal {
             return Ok(());

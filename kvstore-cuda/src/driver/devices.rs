@@ -13,7 +13,8 @@ pub(crate) struct Devices {
     all: Vec<DeviceEntry>,
     /// Held while a device is being opened.
     opening: Mutex<()>,
-    /// As in [`Memory`](super::memory::Memory).
+    /// Whether each block of memory has the length of its tensor and is freed with it, in the order
+    /// of the work. Then tools that check memory see each tensor.
     is_exact: bool,
 }
 

@@ -32,9 +32,6 @@ pub(crate) struct Memory {
     live: AtomicUsize,
     /// The upper bound of `live` plus the pooled bytes.
     limit: AtomicUsize,
-    /// Whether each block has the length of its tensor and is freed with it, in the order of the
-    /// work. Then tools that check memory see each tensor.
-    is_exact: bool,
 }
 
 /// The unused blocks of a device, and the number of bytes in use.
@@ -56,10 +53,9 @@ impl FreeBlock {
 
 impl Memory {
     pub(crate) fn new(devices: Devices) -> Arc<Self> {
-        let is_exact = devices.are_exact();
         let free = devices.all().map(|_| Mutex::default()).collect();
         let (live, limit) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
-        Arc::new(Self { devices, free, live, limit, is_exact })
+        Arc::new(Self { devices, free, live, limit })
     }
 
     /// Returns the devices.
@@ -110,7 +106,7 @@ impl Memory {
         num_bytes: usize,
     ) -> Result<CudaStorage> {
         let card = Arc::clone(self.devices.card(device)?);
-        let block_bytes = if self.is_exact { num_bytes } else { block_bytes(num_bytes) };
+        let block_bytes = if self.devices.are_exact() { num_bytes } else { block_bytes(num_bytes) };
         let in_use = self.live.fetch_add(block_bytes, Ordering::Relaxed);
         if let Some(mut free) = self.free_of(device) {
             free.live += block_bytes;
@@ -136,7 +132,7 @@ impl Memory {
     }
 
     fn grow(&self, card: &Card, block_bytes: usize) -> Result<Address> {
-        if self.is_exact {
+        if self.devices.are_exact() {
             let address = card.allocate_in_order(block_bytes)?;
             return address.ok_or_else(|| self.out_of_memory(card, block_bytes));
         }
@@ -165,7 +161,7 @@ impl Memory {
         if address == 0 {
             return;
         }
-        if self.is_exact {
+        if self.devices.are_exact() {
             // Ignores errors of earlier work, which other calls report.
             // SAFETY: the caller was the last owner.
             let _ = unsafe { card.free_in_order(address) };

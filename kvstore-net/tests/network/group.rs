@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// How often the servers make recovery points.
 pub(crate) const EVERY: Duration = Duration::from_millis(20);
 
-/// Servers of which the first one leads the others.
+/// Servers. The first one leads the others.
 pub(crate) struct Group {
     folders: Vec<TempDir>,
     checkpoints: TempDir,
