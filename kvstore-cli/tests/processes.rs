@@ -20,10 +20,11 @@ use std::time::{Duration, Instant};
 
 use kvstore::{Certificates, NetStore, NetStoreOptions, TraceContext, backends};
 use kvstore_core::{Device, ErrorCode, Key, KvStore, Optimizer, Tensor, WorkerGroup};
+use kvstore_tests::signal::signal;
 
 use tempfile::TempDir;
 
-use self::process::{KVSTORE, LONG, Process, for_each_address, signal};
+use self::process::{KVSTORE, LONG, Process, for_each_address};
 
 /// A server in another process.
 struct Served {

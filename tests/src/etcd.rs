@@ -86,9 +86,7 @@ impl Etcd {
     /// # Panics
     /// If that fails.
     pub fn signal(&self, name: &str) {
-        let process = self.process.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &process]).status();
-        assert!(sent.expect("the command `kill`").success(), "{name}");
+        crate::signal::signal(&self.process, name);
     }
 
     /// Returns the address for clients, `HOST:PORT`.

@@ -15,6 +15,7 @@
 //! - [`recorded`] replays programs with recorded results, which [`json`] reads.
 //! - [`reduced`] reduces the checks for Miri.
 //! - [`spread`] makes many workers look like one store.
+//! - [`mod@signal`] sends signals to other processes.
 //! - [`skip`] ends a test for which the machine lacks something.
 //! - [`sources`] reads the files of the project itself.
 
@@ -42,6 +43,7 @@ pub mod reduced;
 pub mod replay;
 pub mod samples;
 pub mod schedule;
+pub mod signal;
 pub mod skip;
 pub mod sources;
 pub mod spread;

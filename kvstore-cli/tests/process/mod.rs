@@ -61,7 +61,7 @@ impl Process {
 
     #[allow(dead_code, reason = "some tests use it")]
     pub(crate) fn signal(&self, name: &str) {
-        signal(&self.child, name);
+        kvstore_tests::signal::signal(&self.child, name);
     }
 
     /// Returns the rest of each line that starts with `start`, until the process ends.
@@ -70,13 +70,6 @@ impl Process {
         let lines = self.lines.iter_mut().flatten().map_while(Result::ok);
         lines.filter_map(|line| line.strip_prefix(start).map(str::to_owned)).collect()
     }
-}
-
-/// Sends a signal, for example `TERM`.
-#[allow(dead_code, reason = "some tests use it")]
-pub(crate) fn signal(process: &Child, name: &str) {
-    let sent = Command::new("kill").arg(format!("-{name}")).arg(process.id().to_string()).status();
-    assert!(sent.unwrap().success());
 }
 
 impl Drop for Process {
