@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 19c5d5aa
+// CRC-32 of the source: 9e051dad
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -10,7 +10,10 @@ pub struct LeaderMessage {
     pub number: u64,
     #[prost(uint64, tag = "2")]
     pub received: u64,
-    #[prost(oneof = "leader_message::Content", tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(
+        oneof = "leader_message::Content",
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13"
+    )]
     pub content: ::core::option::Option<leader_message::Content>,
 }
 /// Nested message and enum types in `LeaderMessage`.
@@ -38,6 +41,8 @@ pub mod leader_message {
         CutCancelled(super::CutCancelled),
         #[prost(message, tag = "12")]
         Rewind(super::Rewind),
+        #[prost(message, tag = "13")]
+        CutComplete(super::CutComplete),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -124,6 +129,9 @@ pub struct FollowerStart {
     /// As in Rewind, or 0 if the follower has not gone back since its process began.
     #[prost(uint64, tag = "3")]
     pub rewound_by: u64,
+    /// The largest number of a point that it has or has had.
+    #[prost(uint64, tag = "4")]
+    pub newest_point: u64,
 }
 /// The push of a member to a round.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -194,6 +202,7 @@ pub struct PushEnd {
 ///    made while other servers may not have made theirs.
 /// 1. When all have done so, the leader sends a Cut. Each server makes the joint calls that others
 ///    have made, and then takes the state. Then calls and rounds continue.
+/// 1. When all have done so, the leader sends a CutComplete. Each server writes its recovery point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CutStart {
     /// The number of the cut and of its recovery point, larger than those before.
@@ -232,12 +241,8 @@ pub struct Cut {
     /// The operations whose calls this server makes before it takes the state.
     #[prost(message, repeated, tag = "2")]
     pub made_elsewhere: ::prost::alloc::vec::Vec<JointOperation>,
-    /// All servers have this point, or 0. Those before are not needed any more.
-    #[prost(uint64, tag = "3")]
-    pub common: u64,
-    /// What is taken instead of a recovery point. A follower does not write it, so it sends no CutEnd
-    /// for that.
-    #[prost(message, optional, tag = "4")]
+    /// What is taken instead of a recovery point. It is not written.
+    #[prost(message, optional, tag = "3")]
     pub snapshot: ::core::option::Option<CutSnapshot>,
 }
 /// A snapshot for a member.
@@ -250,7 +255,16 @@ pub struct CutSnapshot {
     #[prost(message, optional, tag = "3")]
     pub request: ::core::option::Option<TakeSnapshot>,
 }
-/// Not all servers have this point. It stays until the next one is written.
+/// All servers have their states.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CutComplete {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// The newest point that all servers have, or 0. Those before are not needed any more.
+    #[prost(uint64, tag = "2")]
+    pub common: u64,
+}
+/// Not all servers have their states, or not all have written their points.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CutCancelled {
     #[prost(uint64, tag = "1")]

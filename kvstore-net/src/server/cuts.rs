@@ -17,13 +17,24 @@ const AFTER_TIMEOUT: Duration = Duration::from_secs(1);
 impl Service {
     /// Lets no more calls take effect, because the leader begins a cut.
     pub(super) async fn close(&self, number: u64) {
-        let state = if let Some(recovery) = &self.recovery {
-            // If the state cannot be taken, the next step says so.
-            recovery.closed().await.unwrap_or_default()
-        } else {
-            // The calls that take effect have done so.
-            drop(self.effects.write().await);
-            ClosedState::default()
+        let closed = async {
+            if let Some(recovery) = &self.recovery {
+                // If the state cannot be taken, the next step says so.
+                recovery.closed().await.unwrap_or_default()
+            } else {
+                // The calls that take effect have done so.
+                drop(self.effects.write().await);
+                ClosedState::default()
+            }
+        };
+        // Calls wait for the lock that this task waits for, so it must not wait in vain.
+        let closed = tokio::select! {
+            biased;
+            () = self.group.cut_ended(number) => return,
+            closed = timeout(LONGEST_CUT, closed) => closed,
+        };
+        let Ok(state) = closed else {
+            return self.group.report_taken(number, &Err(late()), false);
         };
         self.group.report_closed(number, state);
         tokio::time::sleep(2 * LONGEST_CUT).await;
@@ -33,7 +44,7 @@ impl Service {
     /// Takes a snapshot in a cut of the leader.
     pub(super) async fn take_for_leader(&self, number: u64, snapshot: &proto::CutSnapshot) {
         let taken = timeout(LONGEST_CUT, self.take_in_cut(number, snapshot)).await;
-        self.group.report_taken(number, &taken.unwrap_or_else(|_| Err(late())));
+        self.group.report_taken(number, &taken.unwrap_or_else(|_| Err(late())), false);
     }
 
     async fn take_in_cut(&self, number: u64, snapshot: &proto::CutSnapshot) -> Result<()> {
@@ -108,5 +119,5 @@ impl Service {
 
 fn late() -> Error {
     let waited = LONGEST_CUT.as_secs();
-    Error::Timeout(format!("a snapshot of all servers: not all were ready in {waited} s"))
+    Error::Timeout(format!("a cut of all servers: not all were ready in {waited} s"))
 }

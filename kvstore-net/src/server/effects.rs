@@ -2,7 +2,7 @@
 
 use kvstore_core::{Error, Result};
 use tokio::sync::RwLockReadGuard;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::group::Caller;
 use super::service::Service;
@@ -22,7 +22,9 @@ impl Service {
         deadline: Instant,
     ) -> Result<RwLockReadGuard<'_, ()>> {
         loop {
-            let effects = self.effects().await?;
+            let effects = timeout_at(deadline, self.effects()).await.map_err(|_| {
+                Error::Timeout("waiting for a call that takes effect before a cut".to_owned())
+            })??;
             if self.group.admits(caller, joint)? {
                 return Ok(effects);
             }

@@ -61,7 +61,8 @@ impl MemberStream {
                             return;
                         }
                         if let Some(member_message::Content::Renewal(renewal)) = message.content {
-                            group.end_joint(&self.name, renewal.ended_below);
+                            let member = (self.name.as_str(), self.joined.incarnation);
+                            group.end_joint(member, renewal.ended_below);
                         }
                         let renewed =
                             server_message::Content::Renewed(proto::Renewal::default());

@@ -178,7 +178,7 @@ impl Runs {
         let _one = self.beginning.lock().await;
         let earlier = self.service();
         let Some(recovery) = &earlier.recovery else { return };
-        if recovery.rewound_by() == rewind.by {
+        if recovery.rewound_by() == rewind.by && !recovery.awaits_others() {
             // The message has come again.
             return;
         }
@@ -247,7 +247,10 @@ impl Runs {
 /// run has followed.
 async fn follow_back(runs: Weak<Runs>, service: Service, by: u64) {
     let mut rewinds = service.rewinds.subscribe();
-    let is_later = |rewind: &Option<proto::Rewind>| rewind.is_some_and(|rewind| rewind.by != by);
+    let awaits_others = service.recovery.as_ref().is_some_and(|recovery| recovery.awaits_others());
+    let is_later = |rewind: &Option<proto::Rewind>| {
+        rewind.is_some_and(|rewind| rewind.by != by || awaits_others)
+    };
     let rewind = tokio::select! {
         biased;
         () = service.end.cancelled() => return,

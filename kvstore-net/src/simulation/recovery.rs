@@ -242,7 +242,7 @@ fn stored(store: &LocalStore) -> Vec<f32> {
 async fn serve(simulation: Arc<Simulation>) -> turmoil::Result {
     let incoming = network::listen().await?;
     let store = Arc::new(LocalStore::new("local", backends().clone()).unwrap());
-    let points = PointStore::Memory(Arc::clone(&simulation.points));
+    let points = PointStore::Memory(Arc::clone(&simulation.points), Duration::ZERO);
     let is_first = simulation.points.lock().unwrap().is_empty();
     let number = (simulation.recorded().num_runs as u64 + 1) * 1_000_000;
     let shared = Arc::downgrade(&simulation);

@@ -84,10 +84,13 @@ impl Group {
     }
 
     /// Records that the operations of a member below a number have ended.
-    pub(crate) fn end_joint(&self, name: &str, ended_below: u64) {
+    pub(crate) fn end_joint(&self, (name, incarnation): (&str, u64), ended_below: u64) {
         let has_room = {
             let mut state = self.state();
-            let process = state.members.get(name).map(Member::process);
+            let member = state.members.get(name);
+            // Another process may have taken the name.
+            let member = member.filter(|member| member.incarnation == incarnation);
+            let process = member.map(Member::process);
             process.is_some_and(|process| state.joint.end(name, process, ended_below))
         };
         if has_room {
@@ -197,9 +200,6 @@ impl Group {
                 cut.made_elsewhere = Some(BTreeSet::new());
                 missing = missing.map(|_| BTreeSet::new()).collect::<Vec<_>>().into_iter();
             }
-            for follower in &mut state.peers.followers {
-                follower.points.retain(|point| *point == message.common);
-            }
             for (follower, missing) in (1..).zip(missing) {
                 let missing = missing.into_iter().map(|id| message_of(id, JointServers::new()));
                 let made_elsewhere = missing.collect();
@@ -224,9 +224,8 @@ impl Group {
                 if state.joint.is_made(id) || state.joint.is_given_up(id) {
                     continue;
                 }
-                let member = state.members.get(&id.name);
-                if member.is_some_and(|member| member.process() != id.process) {
-                    // The calls of a process that another one has replaced are rejected.
+                if state.members.replaced(&id.name).contains(&id.process) {
+                    // Its calls are rejected. A process that has not joined yet is waited for.
                     continue;
                 }
                 match state.members.dead_for(now, &id.name, id.process) {
@@ -258,13 +257,43 @@ impl Group {
         })
     }
 
-    /// Lets this server commit rounds again, because all servers have their states.
-    pub(crate) fn complete_cut(&self, number: u64) {
+    /// Lets this server commit rounds again, because all servers have their states, and tells the
+    /// others to write theirs. All have the point `common`, or it is 0.
+    pub(crate) fn complete_cut(&self, number: u64, common: u64) {
         self.change(|state| {
             if let Some(cut) = state.cut.as_mut().filter(|cut| cut.number == number) {
-                cut.is_complete = true;
+                cut.complete = Some(common);
             }
+            state.last_written_cut = number;
+            for follower in &mut state.peers.followers {
+                // A follower keeps its newest one, too, but this server may not know it.
+                follower.points.retain(|point| *point == common);
+                follower.is_writing = true;
+            }
+            state.tell_all(&ToFollower::CutComplete(proto::CutComplete { number, common }));
         });
+    }
+
+    /// Waits until all servers have their states. Returns the point that all have, or `None` if the
+    /// cut has ended.
+    pub(crate) async fn cut_complete(&self, number: u64) -> Option<u64> {
+        self.wait(|state| match state.cut.as_ref().filter(|cut| cut.number == number) {
+            Some(cut) => cut.complete.map(Some),
+            None => Some(None),
+        })
+        .await
+    }
+
+    /// Ends a cut that this server has followed until it was complete. Returns whether it has not
+    /// ended before.
+    pub(crate) fn end_followed_cut(&self, number: u64) -> bool {
+        self.change(|state| state.cut.take_if(|cut| cut.number == number).is_some())
+    }
+
+    /// Waits until a cut has ended.
+    pub(crate) async fn cut_ended(&self, number: u64) {
+        let is_over = |state: &State| state.cut.as_ref().is_none_or(|cut| cut.number != number);
+        self.wait(|state| is_over(state).then_some(())).await;
     }
 
     /// Ends a cut that this server leads.
@@ -290,9 +319,12 @@ impl Group {
     }
 
     /// Tells the leader that this server has its state, or why not. Then calls take effect again.
-    pub(crate) fn report_taken(&self, number: u64, result: &Result<()>) {
+    /// If the state `is_written` when all servers have theirs, this server follows the cut until
+    /// then.
+    pub(crate) fn report_taken(&self, number: u64, result: &Result<()>, is_written: bool) {
+        let has_ended = result.is_err() || !is_written;
         self.change(|state| {
-            state.cut.take_if(|cut| cut.number == number);
+            state.cut.take_if(|cut| cut.number == number && has_ended);
             state.peers.report(ToLeader::CutTaken(cut_end(number, result)));
         });
     }
@@ -351,19 +383,21 @@ impl State {
 
     fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> bool {
         let id = joint.and_then(|joint| self.joint_id(caller, joint));
-        if let Some((id, joint)) = id.as_ref().zip(joint)
-            && !self.joint.has_room(id, joint.ended_below)
+        let cut = self.cut.as_ref().filter(|cut| !cut.is_taken);
+        if let Some(made_elsewhere) = cut.and_then(|cut| cut.made_elsewhere.as_ref())
+            && id.as_ref().is_some_and(|id| made_elsewhere.contains(id))
         {
-            return false;
+            // The cut waits for it.
+            return true;
         }
-        let Some(cut) = self.cut.as_ref().filter(|cut| !cut.is_taken) else { return true };
-        let made_elsewhere = cut.made_elsewhere.as_ref();
-        id.zip(made_elsewhere).is_some_and(|(id, made_elsewhere)| made_elsewhere.contains(&id))
+        let joint = id.as_ref().zip(joint);
+        cut.is_none() && joint.is_none_or(|(id, joint)| self.joint.has_room(id, joint.ended_below))
     }
 
     /// Returns whether this server must not commit rounds now.
     pub(super) fn holds_commits(&self) -> bool {
-        self.going_back == GoingBack::Now || self.cut.as_ref().is_some_and(|cut| !cut.is_complete)
+        self.going_back == GoingBack::Now
+            || self.cut.as_ref().is_some_and(|cut| cut.complete.is_none())
     }
 
     pub(super) fn tell_all(&mut self, message: &ToFollower) {
@@ -390,6 +424,17 @@ impl State {
         (step, end): (CutStep, proto::CutEnd),
     ) {
         let address = self.address(follower);
+        if step == CutStep::Kept
+            && end.number == self.last_written_cut
+            && let Some(follower) = self.peers.follower(follower)
+        {
+            // Also if this server has given up the cut.
+            follower.is_writing = false;
+            if end.failure.is_none() {
+                follower.points.push(end.number);
+                follower.newest_point = follower.newest_point.max(end.number);
+            }
+        }
         let Some(cut) = self.cut.as_mut().filter(|cut| cut.number == end.number) else { return };
         if let Some(failure) = end.failure {
             cut.failure.get_or_insert(error_of(failure, &address));
@@ -398,12 +443,7 @@ impl State {
         match step {
             CutStep::Closed => {}
             CutStep::Taken => drop(cut.taken.insert(follower)),
-            CutStep::Kept => {
-                cut.kept.insert(follower);
-                if let Some(follower) = self.peers.follower(follower) {
-                    follower.points.push(end.number);
-                }
-            }
+            CutStep::Kept => drop(cut.kept.insert(follower)),
         }
     }
 
@@ -421,10 +461,20 @@ impl State {
         self.cut = Some(Cut::new(number));
     }
 
-    /// Records which joint calls this server makes before it takes its state.
-    pub(super) fn follow_joint_calls(&mut self, message: &proto::Cut) {
-        if let Some(cut) = self.cut.as_mut().filter(|cut| cut.number == message.number) {
-            cut.made_elsewhere = Some(message.made_elsewhere.iter().map(id_of).collect());
+    /// Records which joint calls this server makes before it takes its state. Returns whether it
+    /// follows this cut.
+    pub(super) fn follow_joint_calls(&mut self, message: &proto::Cut) -> bool {
+        let cut = self.cut.as_mut().filter(|cut| cut.number == message.number);
+        let made_elsewhere = || message.made_elsewhere.iter().map(id_of).collect();
+        cut.map(|cut| cut.made_elsewhere = Some(made_elsewhere())).is_some()
+    }
+
+    /// Records that all servers have their states.
+    pub(super) fn follow_complete_cut(&mut self, message: proto::CutComplete) {
+        let proto::CutComplete { number, common } = message;
+        match self.cut.as_mut().filter(|cut| cut.number == number) {
+            Some(cut) => cut.complete = Some(common),
+            None => self.peers.report(ToLeader::CutKept(cut_end(number, &Err(cancelled())))),
         }
     }
 

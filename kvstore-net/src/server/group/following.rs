@@ -36,6 +36,8 @@ impl Group {
             if known.is_some_and(|known| known != start.run) {
                 state.lose_leader(start.goes_back);
             }
+            // The leader has given it up when the connection was lost.
+            state.cancel_cut(None);
             let connection = state.peers.connect();
             let leader = &mut state.peers.leader;
             leader.run = Some(start.run);
@@ -257,14 +259,23 @@ impl State {
                     None => self.peers.leader.ends.insert(id, failure),
                 }
             }
+            FromLeader::CutStart(proto::CutStart { number }) if self.peers.leader.is_elsewhere => {
+                let source = "the server goes back to a recovery point".into();
+                let operation = "a cut".to_owned();
+                let failure = failure_of(&Error::Transport { operation, source });
+                let end = proto::CutEnd { number, failure: Some(failure) };
+                self.peers.report(ToLeader::CutTaken(end));
+            }
             FromLeader::CutStart(proto::CutStart { number }) => {
                 self.follow_cut(number);
                 return Some(Followup::Close(number));
             }
             FromLeader::Cut(cut) => {
-                self.follow_joint_calls(&cut);
-                return Some(Followup::Take(cut));
+                if self.follow_joint_calls(&cut) {
+                    return Some(Followup::Take(cut));
+                }
             }
+            FromLeader::CutComplete(complete) => self.follow_complete_cut(complete),
             FromLeader::CutCancelled(proto::CutCancelled { number }) => {
                 self.cancel_cut(Some(number));
             }

@@ -12,7 +12,7 @@ pub(crate) enum Followup {
     Round(u64),
     /// Lets no more calls take effect.
     Close(u64),
-    /// Takes its state.
+    /// Takes its state, and writes it when all servers have theirs.
     Take(proto::Cut),
     Rewind(proto::Rewind),
 }
@@ -115,8 +115,12 @@ pub(super) struct Follower {
     pub(super) is_restarted: bool,
     /// The last round that had begun when it was restarted.
     pub(super) last_round: u64,
-    /// The recovery points that it has, as far as the leader needs to know.
+    /// The recovery points that it certainly has.
     pub(super) points: Vec<u64>,
+    /// The largest number of a point that it has or has had.
+    pub(super) newest_point: u64,
+    /// Whether it was told to write a point, and has not said what became of it.
+    pub(super) is_writing: bool,
     /// The last rewind that it has followed, or 0.
     pub(super) rewound_by: u64,
 }
@@ -132,6 +136,8 @@ impl Follower {
             is_restarted: false,
             last_round: 0,
             points: Vec::new(),
+            newest_point: 0,
+            is_writing: false,
             rewound_by: 0,
         }
     }

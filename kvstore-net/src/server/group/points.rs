@@ -26,9 +26,10 @@ pub(super) struct Cut {
     pub(super) number: u64,
     /// The operations whose calls are made before the state is taken, when the leader knows them.
     pub(super) made_elsewhere: Option<BTreeSet<JointId>>,
-    /// Whether this server has its state, and whether all have.
+    /// Whether this server has its state.
     pub(super) is_taken: bool,
-    pub(super) is_complete: bool,
+    /// When all servers have their states: the newest point that all have, or 0.
+    pub(super) complete: Option<u64>,
     /// What the followers have made, if this server leads.
     pub(super) closed: BTreeMap<usize, Closed>,
     /// The followers that have their states, and those whose points are written.
@@ -59,7 +60,7 @@ impl Cut {
             number,
             made_elsewhere: None,
             is_taken: false,
-            is_complete: false,
+            complete: None,
             closed: BTreeMap::new(),
             taken: BTreeSet::new(),
             kept: BTreeSet::new(),

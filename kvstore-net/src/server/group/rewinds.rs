@@ -18,19 +18,29 @@ impl Group {
         }
     }
 
-    /// Waits until all servers must go back to a point, and are connected: this server `awaits`
+    /// Waits until [`Group::needs_rewind`].
+    pub(crate) async fn rewind_needed(&self, rewound_by: u64, awaits: bool) {
+        self.wait(|state| state.needs_rewind(rewound_by, awaits).then_some(())).await;
+    }
+
+    /// Returns whether all servers must go back to a point, and are connected: this server `awaits`
     /// that, or a follower was restarted, or has not followed the rewind `rewound_by` of this
-    /// server. Returns the points of each follower.
-    pub(crate) async fn rewind_needed(&self, rewound_by: u64, awaits: bool) -> Vec<Vec<u64>> {
-        self.wait(|state| {
-            let followers = &state.peers.followers;
-            let is_other = |one: &Follower| one.is_restarted || one.rewound_by != rewound_by;
-            let is_needed = awaits || followers.iter().any(is_other);
-            let are_connected = followers.iter().all(|one| one.connection.is_some());
-            let points = || followers.iter().map(|one| one.points.clone()).collect();
-            (is_needed && are_connected).then(points)
-        })
-        .await
+    /// server.
+    pub(crate) fn needs_rewind(&self, rewound_by: u64, awaits: bool) -> bool {
+        self.state().needs_rewind(rewound_by, awaits)
+    }
+
+    /// Returns the newest of this server's points `own` that all followers have, or 0.
+    pub(crate) fn common_point(&self, own: &[u64]) -> u64 {
+        let state = self.state();
+        let followers = &state.peers.followers;
+        let is_common = |point: &&u64| followers.iter().all(|one| one.points.contains(point));
+        own.iter().filter(is_common).max().copied().unwrap_or_default()
+    }
+
+    /// Returns whether a follower may have a point that this server does not know of yet.
+    pub(crate) fn may_learn_of_points(&self) -> bool {
+        self.state().peers.followers.iter().any(|follower| follower.is_writing)
     }
 
     /// Returns the newest rewind that a follower has followed, or 0.
@@ -39,8 +49,8 @@ impl Group {
         state.peers.followers.iter().map(|one| one.rewound_by).max().unwrap_or_default()
     }
 
-    /// Continues although a follower was restarted: there is no point that all servers have. A
-    /// follower without points begins empty, in the history of this server.
+    /// Continues although a follower was restarted: there is no point that all servers have. The
+    /// restarted follower begins empty, in the history of this server.
     pub(crate) fn give_up_rewind(&self, rewound_by: u64) {
         let now = self.now();
         self.change(|state| {
@@ -56,7 +66,9 @@ impl Group {
                 state.repeat_pushes(now, number);
             }
             for follower in &mut state.peers.followers {
-                if follower.rewound_by != rewound_by && follower.points.is_empty() {
+                let is_of_other_history = follower.rewound_by != rewound_by;
+                let waits = follower.is_restarted && !follower.points.is_empty();
+                if waits || is_of_other_history && follower.points.is_empty() {
                     let rewind = proto::Rewind { point: 0, by: rewound_by };
                     follower.link.send(ToFollower::Rewind(rewind));
                 }
@@ -91,15 +103,22 @@ impl Group {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Returns the newest point that a follower has.
+    /// Returns the largest number of a point that a follower has or has had.
     pub(crate) fn newest_point(&self) -> u64 {
         let state = self.state();
-        let points = state.peers.followers.iter().flat_map(|follower| &follower.points);
-        points.max().copied().unwrap_or_default()
+        let newest = state.peers.followers.iter().map(|follower| follower.newest_point);
+        newest.max().unwrap_or_default()
     }
 }
 
 impl State {
+    fn needs_rewind(&self, rewound_by: u64, awaits: bool) -> bool {
+        let followers = &self.peers.followers;
+        let is_other = |one: &Follower| one.is_restarted || one.rewound_by != rewound_by;
+        let is_needed = awaits || followers.iter().any(is_other);
+        is_needed && followers.iter().all(|one| one.connection.is_some())
+    }
+
     /// Records what a follower says when it connects. Returns whether it was restarted.
     pub(super) fn start_follower(&mut self, number: usize, start: &proto::FollowerStart) -> bool {
         let last_round =
@@ -113,6 +132,7 @@ impl State {
         }
         follower.run = Some(start.run);
         follower.points.clone_from(&start.points);
+        follower.newest_point = start.newest_point;
         follower.rewound_by = start.rewound_by;
         is_restarted
     }

@@ -179,6 +179,8 @@ impl State {
         let versions: HashMap<&Key, (u64, u64)> = self.versions.saved().collect();
         let mut keys: Vec<&Key> = versions.keys().copied().collect();
         keys.extend(self.clocks.keys().filter(|key| !versions.contains_key(key)));
+        // The same state always has the same bytes, so that one without changes is recognised.
+        keys.sort_unstable();
         let keys = keys.into_iter().map(|key| {
             let last = self.rounds.last.get(key);
             let last = |name| last.and_then(|last| last.get(name)).copied().unwrap_or_default();

@@ -51,8 +51,8 @@ impl Peers for Service {
             // The leader would take what this run says for the state of the next one.
             return Err(Status::unavailable("the server begins another run, or ends"));
         }
-        let state = self.recovery_state();
-        let own = (self.run, state.rewound_by);
+        let rewound_by = self.recovery.as_ref().map_or(0, |recovery| recovery.rewound_by());
+        let own = (self.run, rewound_by);
         let connected = self.group.connect_leader(own, &start, first.received);
         let (connection, received) = connected.ok_or_else(|| {
             Status::failed_precondition("a later run of the first server leads this one")
@@ -61,7 +61,14 @@ impl Peers for Service {
         let (sender, outgoing) = mpsc::channel(MOST_WAITING);
         // What the leader has received of an earlier run of this server does not count.
         let sent = if start.follower_run == self.run { first.received } else { 0 };
-        let start = FollowerStart { run: self.run, ..state };
+        // After the connection, because then no earlier cut removes points any more.
+        let recovery = self.recovery.as_ref();
+        let start = FollowerStart {
+            run: self.run,
+            points: recovery.map(|recovery| recovery.cuts()).unwrap_or_default(),
+            rewound_by,
+            newest_point: recovery.map_or(0, |recovery| recovery.newest()),
+        };
         let start = follower_message::Content::Start(start);
         // The channel is empty, so there is room.
         let _ = sender.try_send(Ok(FollowerMessage { number: 0, received, content: Some(start) }));
@@ -118,7 +125,8 @@ impl Service {
             (&followup, self.check_together())
         {
             let (operation, source) = ("a cut".to_owned(), status.message().to_owned().into());
-            return self.group.report_taken(*number, &Err(Error::Transport { operation, source }));
+            let error = Error::Transport { operation, source };
+            return self.group.report_taken(*number, &Err(error), false);
         }
         let number = match (followup, &self.recovery) {
             (Followup::Round(round), _) => return self.follow_round(round).await,
@@ -130,22 +138,13 @@ impl Service {
             (Followup::Take(proto::Cut { number, snapshot: Some(snapshot), .. }), _) => {
                 return self.take_for_leader(number, &snapshot).await;
             }
-            (Followup::Take(proto::Cut { number, common, .. }), Some(recovery)) => {
-                return recovery.take(number, common).await;
+            (Followup::Take(proto::Cut { number, .. }), Some(recovery)) => {
+                return recovery.take(number).await;
             }
             (Followup::Take(proto::Cut { number, .. }), None) => number,
         };
         let text = "a recovery point of all servers: this server has no folder for them";
-        self.group.report_taken(number, &Err(Error::Unsupported(text.to_owned())));
-    }
-
-    /// Returns what the leader needs to know about recovery points.
-    fn recovery_state(&self) -> FollowerStart {
-        self.recovery.as_ref().map_or_else(FollowerStart::default, |recovery| FollowerStart {
-            run: 0,
-            points: recovery.cuts(),
-            rewound_by: recovery.rewound_by(),
-        })
+        self.group.report_taken(number, &Err(Error::Unsupported(text.to_owned())), false);
     }
 
     /// Checks that the leader has this server at the place that its members have told it.

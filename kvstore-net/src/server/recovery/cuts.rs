@@ -1,6 +1,8 @@
 //! Recovery points of several servers that are one consistent cut: the steps of the first server,
 //! which leads, and of the others. `group::cuts` has the rules.
 
+use std::time::Duration;
+
 use kvstore_core::{Error, Result};
 use tokio::time::timeout;
 
@@ -10,6 +12,10 @@ use crate::faults::Fault;
 use crate::proto;
 use crate::runtime::in_place;
 use crate::server::group::{ClosedState, CutStep, LONGEST_CUT as LONGEST};
+
+/// How long the first server waits until the others have written their points. Meanwhile, calls
+/// take effect, but there is no further cut.
+const LONGEST_WRITE: Duration = Duration::from_secs(600);
 
 /// What this server has of a cut that it leads.
 enum LedCut {
@@ -44,12 +50,20 @@ impl Recovery {
         });
         let kept = match made {
             Ok(LedCut::Taken(point, known)) => {
-                self.group.complete_cut(number);
-                let common = self.last().common;
-                let own = self.write(*point, known, common);
-                own.and(self.group.cut_reached(number, CutStep::Kept).await)
+                let common = self.group.common_point(&self.cuts());
+                self.group.complete_cut(number, common);
+                let own = self.write_in_cut((*point, known), common, || true).await;
+                let others = self.group.cut_reached(number, CutStep::Kept);
+                let others = timeout(LONGEST_WRITE, others).await.unwrap_or_else(|_| {
+                    let waited = LONGEST_WRITE.as_secs();
+                    Err(Error::Timeout(format!(
+                        "a recovery point of all servers: not all were written in {waited} s"
+                    )))
+                });
+                own.and(others)
             }
             Ok(LedCut::Unchanged) => {
+                self.last().state.error = None;
                 self.group.end_cut(number, true);
                 return Ok(true);
             }
@@ -60,9 +74,7 @@ impl Recovery {
             Err(error) => Err(error),
         };
         self.group.end_cut(number, kept.is_err());
-        kept?;
-        self.last().common = number;
-        Ok(true)
+        kept.map(|()| true)
     }
 
     async fn lead_cut(&self, number: u64) -> Result<LedCut> {
@@ -72,11 +84,11 @@ impl Recovery {
         if own.adds_keys || self.group.add_keys(number) {
             return Ok(LedCut::AddsKeys);
         }
-        let common = self.last().common;
+        let common = self.group.common_point(&self.cuts());
         if self.group.is_unchanged(number, common, own) {
             return Ok(LedCut::Unchanged);
         }
-        self.group.cut(&proto::Cut { number, common, ..proto::Cut::default() });
+        self.group.cut(&proto::Cut { number, ..proto::Cut::default() });
         let point = self.taken(number).await?;
         self.group.cut_reached(number, CutStep::Taken).await?;
         let (point, known) = point;
@@ -101,7 +113,7 @@ impl Recovery {
         #[cfg(test)]
         if Fault::CutLate.is_planted() {
             self.group.take_cut(number)?;
-            tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
         }
         let _between_calls = self.effects.write().await;
         let adding = || Error::Timeout("a recovery point: keys are being added".to_owned());
@@ -111,22 +123,35 @@ impl Recovery {
         Ok((point, known))
     }
 
-    /// Takes the state of this server, and writes a point. All servers have the point `common`.
-    pub(in crate::server) async fn take(&self, number: u64, common: u64) {
+    /// Takes the state of this server, and writes it when all servers have theirs.
+    pub(in crate::server) async fn take(&self, number: u64) {
         let late = || Error::Timeout("a recovery point: joint calls were not made".to_owned());
         let taken = timeout(LONGEST, self.taken(number)).await;
         let (point, result) = match taken.unwrap_or_else(|_| Err(late())) {
             Ok(point) => (Some(point), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        self.group.report_taken(number, &result);
-        if let Some((point, known)) = point {
-            let has_ended = self.has_ended.lock().await;
-            if !*has_ended {
-                let kept = self.write(point, known, common);
-                self.group.report_kept(number, &kept);
-            }
+        self.group.report_taken(number, &result, true);
+        let Some(point) = point else { return };
+        let given_up = || Error::Timeout("a recovery point: it was given up".to_owned());
+        let Some(common) = self.group.cut_complete(number).await else {
+            return self.group.report_kept(number, &Err(given_up()));
+        };
+        let has_ended = self.has_ended.lock().await;
+        if *has_ended {
+            return;
         }
+        let is_present = || self.group.end_followed_cut(number);
+        let kept = match self.write_in_cut(point, common, is_present).await {
+            Ok(is_written) => is_written.then_some(()).ok_or_else(given_up),
+            Err(error) => Err(error),
+        };
+        self.group.report_kept(number, &kept);
+    }
+
+    /// Returns the largest number of a point so far.
+    pub(in crate::server) fn newest(&self) -> u64 {
+        self.last().number
     }
 
     /// Returns the numbers of the points that are one cut with those of other servers.

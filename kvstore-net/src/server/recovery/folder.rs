@@ -67,15 +67,11 @@ impl PointFolder {
         self.path.join(format!("{number}.{extension}"))
     }
 
-    /// Writes a point, then removes others. Returns the number of bytes.
+    /// Writes a point. Returns the number of bytes.
     ///
     /// # Errors
     /// - [`Error::Io`] if a file cannot be written. The earlier points stay.
-    pub(super) fn write(
-        &self,
-        Point { mut state, contents }: Point,
-        is_removed: impl Fn(u64) -> bool,
-    ) -> Result<u64> {
+    pub(super) fn write(&self, Point { mut state, contents }: Point) -> Result<u64> {
         let path = self.file(state.number, CONTENTS);
         let written = contents.write(&path).and_then(|()| {
             let missing = || Error::Internal("a checkpoint without a file".to_owned());
@@ -83,11 +79,9 @@ impl PointFolder {
             state.checksum = file.checksum();
             Ok(file.num_bytes() + write_state(&self.file(state.number, STATE), &state)?)
         });
-        // After an error, this attempt is not needed.
-        self.remove(|number| match &written {
-            Ok(_) => number != state.number && is_removed(number),
-            Err(_) => number == state.number,
-        });
+        if written.is_err() {
+            self.remove(|number| number == state.number);
+        }
         written
     }
 
@@ -146,7 +140,8 @@ impl PointFolder {
         Ok(files)
     }
 
-    /// Removes the files of points. The state of a point is removed first.
+    /// Removes the files of points. The state of a point is removed first. Returns when no loss of
+    /// power can bring them back, if that is possible.
     pub(super) fn remove(&self, is_removed: impl Fn(u64) -> bool) {
         let mut files = match self.files() {
             Ok(files) => files,
@@ -156,11 +151,15 @@ impl PointFolder {
             }
         };
         files.sort_unstable_by_key(|(_, extension)| *extension == CONTENTS);
-        for (number, extension) in files.into_iter().filter(|(number, _)| is_removed(*number)) {
-            let path = self.file(number, extension);
+        files.retain(|(number, _)| is_removed(*number));
+        for (number, extension) in &files {
+            let path = self.file(*number, extension);
             if let Err(error) = fs::remove_file(&path) {
                 tracing::warn!(%error, path = %path.display(), "an old file cannot be removed");
             }
+        }
+        if !files.is_empty() && cfg!(unix) {
+            let _ = File::open(&self.path).and_then(|folder| folder.sync_all());
         }
     }
 }

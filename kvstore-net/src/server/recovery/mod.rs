@@ -21,9 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-#[cfg(test)]
-use kvstore_core::Error;
-use kvstore_core::{Result, Snapshot, Updater, fallible};
+use kvstore_core::{Error, Result, Snapshot, Updater, fallible};
 use prost::Message;
 use tokio::sync::{Notify, RwLock};
 
@@ -83,22 +81,20 @@ pub(crate) struct Point {
 #[derive(Clone, Debug)]
 pub(crate) enum PointStore {
     Folder(Arc<PointFolder>),
-    /// For a simulated server, whose host loses everything else.
+    /// For a simulated server, whose host loses everything else. Writing a point takes some time.
     #[cfg(test)]
-    Memory(Arc<Mutex<BTreeMap<u64, Point>>>),
+    Memory(Arc<Mutex<BTreeMap<u64, Point>>>, Duration),
 }
 
 impl PointStore {
-    /// Keeps a point. Then forgets others.
-    fn write(&self, point: Point, is_removed: impl Fn(u64) -> bool) -> Result<u64> {
+    /// Keeps a point. Returns the number of bytes.
+    fn write(&self, point: Point) -> Result<u64> {
         match self {
-            Self::Folder(folder) => folder.write(point, is_removed),
+            Self::Folder(folder) => folder.write(point),
             #[cfg(test)]
-            Self::Memory(kept) => {
+            Self::Memory(kept, _) => {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let written = point.state.number;
-                kept.insert(written, point);
-                kept.retain(|number, _| *number == written || !is_removed(*number));
+                kept.insert(point.state.number, point);
                 Ok(0)
             }
         }
@@ -109,7 +105,7 @@ impl PointStore {
         match self {
             Self::Folder(folder) => folder.release(),
             #[cfg(test)]
-            Self::Memory(_) => {}
+            Self::Memory(..) => {}
         }
     }
 
@@ -118,7 +114,7 @@ impl PointStore {
         match self {
             Self::Folder(folder) => folder.numbers(),
             #[cfg(test)]
-            Self::Memory(kept) => {
+            Self::Memory(kept, _) => {
                 let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 Ok(kept.keys().copied().collect())
             }
@@ -130,7 +126,7 @@ impl PointStore {
         match self {
             Self::Folder(folder) => Ok(folder.read_state(number)?.is_cut),
             #[cfg(test)]
-            Self::Memory(kept) => {
+            Self::Memory(kept, _) => {
                 let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 Ok(kept.get(&number).is_some_and(|point| point.state.is_cut))
             }
@@ -141,7 +137,7 @@ impl PointStore {
         match self {
             Self::Folder(folder) => folder.read(holder.contents().backends(), number),
             #[cfg(test)]
-            Self::Memory(kept) => {
+            Self::Memory(kept, _) => {
                 let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 let missing = || Error::Internal(format!("there is no point {number}"));
                 kept.get(&number).cloned().ok_or_else(missing)
@@ -154,7 +150,7 @@ impl PointStore {
         match self {
             Self::Folder(folder) => folder.remove(is_removed),
             #[cfg(test)]
-            Self::Memory(kept) => {
+            Self::Memory(kept, _) => {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.retain(|number, _| !is_removed(*number));
             }
@@ -173,7 +169,7 @@ impl PointStore {
                 newest.map_or(Ok(0), |number| Ok(folder.read_state(number)?.server_run))
             }
             #[cfg(test)]
-            Self::Memory(_) => Ok(0),
+            Self::Memory(..) => Ok(0),
         }
     }
 }
@@ -229,13 +225,13 @@ pub(crate) struct Recovery {
 /// The last point.
 #[derive(Debug, Default)]
 struct Last {
+    /// The largest number of a point so far, also of one that is not there any more.
     number: u64,
     /// The checksum of what the server knew besides the contents.
     known: Option<u64>,
-    /// The points with the same numbers at other servers, ascending.
+    /// The points that are one cut with those of other servers, ascending. Not all servers may have
+    /// the newest one.
     cuts: Vec<u64>,
-    /// The newest one that all servers have.
-    common: u64,
     state: RecoveryState,
 }
 
@@ -246,6 +242,7 @@ impl Recovery {
     ///
     /// # Errors
     /// - [`Error::Corrupt`] if the point is damaged.
+    /// - [`Error::Internal`] if there is no such point.
     /// - [`Error::Io`] if it cannot be read.
     pub(crate) fn open(
         store: PointStore,
@@ -253,16 +250,24 @@ impl Recovery {
         (group, holder, effects): (&Arc<Group>, &Arc<Holder>, &Arc<RwLock<()>>),
         rewind: Option<proto::Rewind>,
     ) -> Result<Self> {
-        let mut last = Last::default();
         let (mut rewound, mut missing_updater) = (None, None);
+        let mut numbers = store.numbers()?;
+        // Numbers are not used again: after a loss of power, an old file could appear again.
+        let mut last = Last { number: numbers.last().copied().unwrap_or(0), ..Last::default() };
         if let Some(rewind) = rewind {
+            if rewind.point > 0 && !numbers.contains(&rewind.point) {
+                let text = "there is no recovery point";
+                return Err(Error::Internal(format!(
+                    "{text} {}: restart the server",
+                    rewind.point
+                )));
+            }
             group.set_goes_back(true);
             // These are of a state that does not exist any more.
             store.remove(|number| number > rewind.point);
-            last.common = rewind.point;
+            numbers.retain(|number| *number <= rewind.point);
         }
-        for number in store.numbers()? {
-            last.number = number;
+        for number in numbers {
             if store.is_cut(number)? {
                 last.cuts.push(number);
             }
@@ -275,7 +280,6 @@ impl Recovery {
                  without the folder of points, the server begins without values"
             );
         }
-        // Not the newest point after a rewind: an old file that cannot be removed may be newer.
         let point = rewind.map_or(last.number, |rewind| rewind.point);
         if point > 0 && !awaits_others {
             let Point { state, contents } = store.read(holder, point)?;
@@ -456,20 +460,54 @@ impl Recovery {
             last.number + 1
         };
         point.state.number = number;
-        self.write(point, known, number)
+        self.write(point, known)?;
+        in_place(|| self.store.remove(|other| other != number));
+        Ok(())
     }
 
-    /// Writes a point. Besides it, only the point `kept` is needed, which all servers have. 0 means
-    /// that there is none. Then points that this server has made without the others stay.
-    fn write(&self, point: Point, known: u64, kept: u64) -> Result<()> {
+    /// Writes a point of a cut. Before it, removes those that no server goes back to: others than
+    /// `common`, which all servers have or which is 0, and than the newest one, which all may have.
+    /// Without `common`, points that this server has made without the others stay. Returns false
+    /// and does nothing if the cut is not the present one.
+    #[cfg_attr(not(test), allow(clippy::unused_async, reason = "a simulated disk takes time"))]
+    async fn write_in_cut(
+        &self,
+        (point, known): (Point, u64),
+        common: u64,
+        is_present: impl FnOnce() -> bool,
+    ) -> Result<bool> {
+        let number = point.state.number;
+        let (old, needed) = {
+            // A report of the points has either those before or those after.
+            let mut last = self.last();
+            if !is_present() {
+                return Ok(false);
+            }
+            let newest = last.cuts.last().copied();
+            let is_needed = |cut: &mut u64| *cut == common || Some(*cut) == newest;
+            let old: Vec<u64> = last.cuts.extract_if(.., |cut| !is_needed(cut)).collect();
+            (old, last.cuts.clone())
+        };
+        in_place(|| {
+            self.store.remove(|other| match common {
+                0 => old.contains(&other),
+                _ => other != number && !needed.contains(&other),
+            });
+        });
+        #[cfg(test)]
+        if let PointStore::Memory(_, writing) = self.store {
+            tokio::time::sleep(writing).await;
+        }
+        self.write(point, known).map(|()| true)
+    }
+
+    /// Writes a point.
+    fn write(&self, point: Point, known: u64) -> Result<()> {
         let (number, is_cut) = (point.state.number, point.state.is_cut);
-        let cuts = self.last().cuts.clone();
-        let is_removed = |other| other != kept && (kept > 0 || cuts.contains(&other));
-        let num_bytes = in_place(|| self.store.write(point, is_removed))?;
+        let num_bytes = in_place(|| self.store.write(point))?;
         self.written.notify_waiters();
         let mut last = self.last();
-        (last.number, last.known) = (number, Some(known));
-        last.cuts.retain(|cut| *cut == kept);
+        (last.number, last.known) = (last.number.max(number), Some(known));
         if is_cut {
             last.cuts.push(number);
             self.group.set_goes_back(true);

@@ -1,6 +1,5 @@
 //! How all servers of a group go back to the same recovery point, after one of them was restarted.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,26 +34,40 @@ impl Recovery {
         end: CancellationToken,
     ) {
         loop {
-            let needed = tokio::select! {
+            let needed = self.group.rewind_needed(self.rewound_by, self.awaits_others);
+            // From here on, no cut is made, because its point would not be of the moment of those
+            // of the others, and points that are chosen here must stay.
+            let pause = async {
+                needed.await;
+                self.has_ended.lock().await
+            };
+            let mut has_ended = tokio::select! {
                 biased;
                 () = end.cancelled() => return,
-                needed = self.group.rewind_needed(self.rewound_by, self.awaits_others) => needed,
+                has_ended = pause => has_ended,
             };
-            let mut common: BTreeSet<u64> = self.cuts().into_iter().collect();
-            for points in needed {
-                let points: BTreeSet<u64> = points.into_iter().collect();
-                common = &common & &points;
+            if *has_ended {
+                return;
             }
-            if let Some(point) = common.last().copied() {
+            if !self.group.needs_rewind(self.rewound_by, self.awaits_others) {
+                continue;
+            }
+            let point = self.group.common_point(&self.cuts());
+            if point > 0 {
                 let rewind = proto::Rewind { point, by: self.run };
                 tracing::warn!(point, "all servers go back to a recovery point");
-                // A point of this run would not be of the moment of those of the others.
-                self.stop().await;
+                *has_ended = true;
+                drop(has_ended);
                 let told = self.group.rewind_followers(rewind);
                 // The next run tells those that do not know it.
                 let _ = tokio::time::timeout(TOLD, told).await;
                 drop(self);
                 return runs.begin_again(rewind).await;
+            }
+            if self.group.may_learn_of_points() {
+                drop(has_ended);
+                tokio::time::sleep(AGAIN).await;
+                continue;
             }
             let text = "a server was restarted, and there is no point that all servers have";
             let before = self.last().state.error.replace(text.to_owned());
@@ -66,12 +79,14 @@ impl Recovery {
                 if newest > self.rewound_by {
                     // This server was restarted without its points. It remains empty, but the
                     // others know its calls only if all are of the same history.
-                    self.stop().await;
+                    *has_ended = true;
+                    drop(has_ended);
                     drop(self);
                     return runs.begin_again(proto::Rewind { point: 0, by: newest }).await;
                 }
                 self.group.give_up_rewind(self.rewound_by);
             }
+            drop(has_ended);
             tokio::time::sleep(AGAIN).await;
         }
     }
