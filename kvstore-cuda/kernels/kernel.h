@@ -1,5 +1,5 @@
 // The basis of every kernel: bits of numbers, loads and stores of 16 bytes, and searches in a
-// batch.
+// batch and in ascending numbers.
 //
 // The same sources are compiled for a GPU and, with KV_EMULATED, as C++ for tests on any machine.
 // So kernels use no barriers, shared memory, atomics, or CUDA headers. Arithmetic is compiled
@@ -118,7 +118,7 @@ template <class T> union Vector {
 // fields.
 template <class Job> struct BatchArgs {
     const Job *jobs;
-    // The addresses of addends. For rows, the list also has row indices.
+    // The addresses of addends.
     const u64 *addends;
     u64 num_tiles;
     u32 num_jobs;
@@ -144,6 +144,19 @@ template <class Job> KV_DEVICE const Job &job_of(const Job *jobs, u32 num_jobs, 
         count = count - begun * part < part ? count - begun * part : part;
     }
     return jobs[first];
+}
+
+// Returns the first position in `low..high` whose number is at least `limit`, or `high`. The
+// numbers are in ascending order.
+KV_DEVICE u32 first_from(const u64 *numbers, u32 low, u32 high, u64 limit) {
+    while (low < high) {
+        u32 middle = low + (high - low) / 2;
+        if (numbers[middle] < limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 // Folds addends in their order, starting with number `first`. `load(x, n)` loads an addend, and

@@ -17,13 +17,14 @@ struct RowScatterJob {
     u64 first_tile;
     RowCut cut;
     u64 rows, dst;
-    // The position of the row indices in the list of addends. They are in ascending order.
-    u32 first_index;
-    u32 num_indices;
+    // The row indices, in ascending order.
+    u64 ids;
+    u32 num_ids;
+    u32 unused;
 };
 
 template <class T, u32 COUNT>
-KV_DEVICE void sum_row_tile(const RowSumJob &job, const u64 *lists, u64 number) {
+KV_DEVICE void sum_row_tile(const RowSumJob &job, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
     // A copy in registers. The compiler would read the fields of the job again after each store.
     const RowAddends addends = job.addends;
@@ -31,7 +32,7 @@ KV_DEVICE void sum_row_tile(const RowSumJob &job, const u64 *lists, u64 number) 
     u64 dst = job.dst, first = tile.first_row * job.cut.num_units + tile.first_unit;
     for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {
         Some<T, COUNT> sum;
-        sum_unit(sum, addends, lists, tile.first_row + tile.row_of(n), tile.unit_of(n));
+        sum_unit(sum, addends, tile.first_row + tile.row_of(n), tile.unit_of(n));
         store(sum, dst, (first + n) * COUNT, COUNT, COUNT > 1);
     }
 }
@@ -40,46 +41,32 @@ template <class T> KV_DEVICE void sum_rows(const BatchArgs<RowSumJob> &args) {
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const RowSumJob &job = job_of(args.jobs, args.num_jobs, tile);
         if (job.cut.unit == 1)
-            sum_row_tile<T, 1>(job, args.addends, tile - job.first_tile);
+            sum_row_tile<T, 1>(job, tile - job.first_tile);
         else
-            sum_row_tile<T, Lanes<T>::COUNT>(job, args.addends, tile - job.first_tile);
+            sum_row_tile<T, Lanes<T>::COUNT>(job, tile - job.first_tile);
     }
 }
 
-// Loads of rows have a high latency, so let five blocks run side by side. For f64, four blocks:
-// with five, registers would spill.
+// Loads of rows have a high latency, so let five blocks run side by side. For 64-bit elements, four
+// blocks: with five, registers would spill.
 #define KV_SUM_ROWS(name, T, ...)                                                                  \
-    KV_KERNEL(kv_sum_rows_##name, BatchArgs<RowSumJob>,                                            \
-              (IsFloat<T>::VALUE && sizeof(T) == 8 ? 4 : 5)) {                                     \
+    KV_KERNEL(kv_sum_rows_##name, BatchArgs<RowSumJob>, (sizeof(T) == 8 ? 4 : 5)) {                \
         sum_rows<T>(args);                                                                         \
     }
 
 KV_FLOATS(KV_SUM_ROWS)
 KV_WORDS(KV_SUM_ROWS)
 
-// Returns the first position in `low..high` whose number is at least `limit`, or `high`. The
-// numbers are in ascending order.
-KV_DEVICE u32 first_from(const u64 *numbers, u32 low, u32 high, u64 limit) {
-    while (low < high) {
-        u32 middle = low + (high - low) / 2;
-        if (numbers[middle] < limit)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 // A unit is a vector of `COUNT` words of type `T`. Only the bits matter: 0 has all bits off in
 // every dtype.
 template <class T, u32 COUNT>
-KV_DEVICE void scatter_tile(const RowScatterJob &job, const u64 *lists, u64 number) {
+KV_DEVICE void scatter_tile(const RowScatterJob &job, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
-    const u64 *indices = lists + job.first_index;
+    const u64 *indices = (const u64 *)job.ids;
     // Find the stored rows of the tile. All threads search together for the range, then each thread
     // searches in it.
-    u32 first = first_from(indices, 0, job.num_indices, tile.first_row);
-    u32 end = first + tile.num_rows < job.num_indices ? first + tile.num_rows : job.num_indices;
+    u32 first = first_from(indices, 0, job.num_ids, tile.first_row);
+    u32 end = first + tile.num_rows < job.num_ids ? first + tile.num_rows : job.num_ids;
     end = first_from(indices, first, end, tile.first_row + tile.num_rows);
     u64 start = tile.first_row * job.cut.num_units + tile.first_unit;
     for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {
@@ -98,11 +85,11 @@ KV_KERNEL(kv_scatter_rows, BatchArgs<RowScatterJob>, 4) {
         const RowScatterJob &job = job_of(args.jobs, args.num_jobs, tile);
         u64 number = tile - job.first_tile;
         switch (job.cut.unit) {
-        case 16: scatter_tile<u32, 4>(job, args.addends, number); break;
-        case 8: scatter_tile<u32, 2>(job, args.addends, number); break;
-        case 4: scatter_tile<u32, 1>(job, args.addends, number); break;
-        case 2: scatter_tile<u16, 1>(job, args.addends, number); break;
-        default: scatter_tile<u8, 1>(job, args.addends, number); break;
+        case 16: scatter_tile<u32, 4>(job, number); break;
+        case 8: scatter_tile<u32, 2>(job, number); break;
+        case 4: scatter_tile<u32, 1>(job, number); break;
+        case 2: scatter_tile<u16, 1>(job, number); break;
+        default: scatter_tile<u8, 1>(job, number); break;
         }
     }
 }
@@ -117,16 +104,16 @@ KV_KERNEL(kv_scatter_rows, BatchArgs<RowScatterJob>, 4) {
 extern "C" void kv_rows_layout(u64 *out) {
     const u64 layout[] = {sizeof(RowSumJob),
                           KV_ROW_CUT_LAYOUT(RowSumJob),
-                          offsetof(RowSumJob, addends.first_source),
-                          offsetof(RowSumJob, addends.first_start),
+                          offsetof(RowSumJob, addends.sources),
+                          offsetof(RowSumJob, addends.starts),
                           offsetof(RowSumJob, addends.full),
                           offsetof(RowSumJob, dst),
                           sizeof(RowScatterJob),
                           KV_ROW_CUT_LAYOUT(RowScatterJob),
                           offsetof(RowScatterJob, rows),
                           offsetof(RowScatterJob, dst),
-                          offsetof(RowScatterJob, first_index),
-                          offsetof(RowScatterJob, num_indices)};
+                          offsetof(RowScatterJob, ids),
+                          offsetof(RowScatterJob, num_ids)};
     memcpy(out, layout, sizeof layout);
 }
 #endif

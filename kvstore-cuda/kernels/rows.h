@@ -55,10 +55,11 @@ KV_DEVICE RowTile row_tile(const RowCut &cut, u64 number) {
 
 // Rows to sum. `RowAddends` in src/args/row_jobs.rs has the same fields.
 struct RowAddends {
-    // Positions in the list of addends: of the source addresses, and of the starts. The starts
-    // have, for each sum, the position of its first source, and at the end the number of sources,
-    // two per word. KV_NEVER: each sum has exactly one source.
-    u32 first_source, first_start;
+    // The list of the source addresses.
+    u64 sources;
+    // For each sum, the position of its first source, and at the end the position after the last
+    // source: 32-bit numbers. 0: each sum has exactly one source.
+    u64 starts;
     // A sum with fewer sources than this has 0 added.
     u32 full;
     u32 unused;
@@ -71,17 +72,16 @@ struct RowAddends {
 // Computes the sum of a unit of a row: the left fold of its sources, rounded to the stored type. A
 // sum of a single source is a copy with the same bits.
 template <class T, u32 COUNT>
-KV_DEVICE void sum_unit(Some<T, COUNT> &sum, const RowAddends &addends, const u64 *lists, u64 row,
-                        u64 unit) {
+KV_DEVICE void sum_unit(Some<T, COUNT> &sum, const RowAddends &addends, u64 row, u64 unit) {
     typedef typename Arithmetic<T>::Number Number;
     u64 first = row, index = unit * COUNT;
     u32 num_sources = 1;
-    if (addends.first_start != KV_NEVER) {
-        const u32 *starts = (const u32 *)(lists + addends.first_start) + row;
+    if (addends.starts != 0) {
+        const u32 *starts = (const u32 *)addends.starts + row;
         first = starts[0];
         num_sources = starts[1] - starts[0];
     }
-    const u64 *sources = lists + addends.first_source + first;
+    const u64 *sources = (const u64 *)addends.sources + first;
     if (num_sources == 1 && addends.full <= 1) {
         load(sum, sources[0], index, COUNT, COUNT > 1);
         return;

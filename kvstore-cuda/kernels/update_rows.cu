@@ -3,16 +3,16 @@
 #include "update_rows.h"
 
 template <class T, class Step, u32 COUNT>
-KV_DEVICE void step_row_tile(const RowUpdateJob &job, const u64 *lists, u64 number) {
+KV_DEVICE void step_row_tile(const RowUpdateJob &job, u64 number) {
     const RowTile tile = row_tile(job.cut, number);
     const Stepped memory = {job.weight, job.weight, job.states, job.states, nullptr};
     typename Arithmetic<T>::Number scalars[Step::SCALARS];
     round_scalars<Step>(scalars, job.scalars);
     for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {
         u64 row = tile.first_row + tile.row_of(n), unit = tile.unit_of(n);
-        u64 index = (lists[job.first_index + row] * job.cut.num_units + unit) * COUNT;
+        u64 index = (((const u64 *)job.ids)[row] * job.cut.num_units + unit) * COUNT;
         Some<T, COUNT> gradient;
-        sum_unit(gradient, job.addends, lists, row, unit);
+        sum_unit(gradient, job.addends, row, unit);
         Operands<T, Step, COUNT> operands;
         operands.load_from(memory, index, COUNT, COUNT > 1);
         operands.step(memory, scalars, gradient, index);
@@ -24,9 +24,9 @@ template <class T, class Step> KV_DEVICE void update_rows(const BatchArgs<RowUpd
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const RowUpdateJob &job = job_of(args.jobs, args.num_jobs, tile);
         if (job.cut.unit == 1)
-            step_row_tile<T, Step, 1>(job, args.addends, tile - job.first_tile);
+            step_row_tile<T, Step, 1>(job, tile - job.first_tile);
         else
-            step_row_tile<T, Step, Lanes<T>::COUNT>(job, args.addends, tile - job.first_tile);
+            step_row_tile<T, Step, Lanes<T>::COUNT>(job, tile - job.first_tile);
     }
 }
 
@@ -49,7 +49,7 @@ extern "C" void kv_update_rows_layout(u64 *out) {
                           offsetof(RowUpdateJob, weight),
                           offsetof(RowUpdateJob, states),
                           offsetof(RowUpdateJob, scalars),
-                          offsetof(RowUpdateJob, first_index)};
+                          offsetof(RowUpdateJob, ids)};
     memcpy(out, layout, sizeof layout);
 }
 #endif

@@ -14,7 +14,6 @@ struct RowUpdateJob {
     // For a half-precision weight, the first state is the master copy.
     u64 states[KV_MAX_STATES];
     double scalars[KV_MAX_SCALARS];
-    // The position of the row indices in the list of addends.
-    u32 first_index;
-    u32 unused;
+    // The row indices.
+    u64 ids;
 };

@@ -33,7 +33,7 @@ template <u32 LEVELS> struct Pairs {
 
 // Returns the mean square of a row of the gradient.
 template <class T, class Step>
-KV_DEVICE double mean_square(const RowUpdateJob &job, const u64 *lists, u64 row,
+KV_DEVICE double mean_square(const RowUpdateJob &job, u64 row,
                              const typename Arithmetic<T>::Number *scalars) {
     u64 row_len = job.cut.num_units * job.cut.unit;
     Pairs<33> blocks;
@@ -44,7 +44,7 @@ KV_DEVICE double mean_square(const RowUpdateJob &job, const u64 *lists, u64 row,
             double sum = 0;
             for (u64 index = column; index < end; index += KV_SUM_COLUMNS) {
                 Some<T, 1> gradient;
-                sum_unit(gradient, job.addends, lists, row, index);
+                sum_unit(gradient, job.addends, row, index);
                 double number = (double)Step::measure(scalars, widen(gradient.lanes[0]));
                 sum += number * number;
             }
@@ -66,8 +66,8 @@ template <class T, class Step> KV_DEVICE void make_row_states(const BatchArgs<Ro
         Number scalars[Step::SCALARS];
         round_scalars<Step>(scalars, job.scalars);
         for (u32 n = KV_THREAD; n < tile.num_rows; n += KV_THREADS) {
-            u64 row = tile.first_row + n, index = args.addends[job.first_index + row];
-            Number mean = (Number)mean_square<T, Step>(job, args.addends, row, scalars),
+            u64 row = tile.first_row + n, index = ((const u64 *)job.ids)[row];
+            Number mean = (Number)mean_square<T, Step>(job, row, scalars),
                    state[KV_MAX_STATES];
 #pragma unroll
             for (u32 slot = 0; slot < Step::STATES; slot++)
@@ -81,7 +81,7 @@ template <class T, class Step> KV_DEVICE void make_row_states(const BatchArgs<Ro
 }
 
 template <class T, class Step, u32 COUNT>
-KV_DEVICE void step_rowwise_tile(const RowUpdateJob &job, const u64 *lists, u64 number) {
+KV_DEVICE void step_rowwise_tile(const RowUpdateJob &job, u64 number) {
     typedef typename Arithmetic<T>::Number Number;
     const bool HAS_MASTER = IsHalf<T>::VALUE;
     const u32 FIRST = HAS_MASTER ? 1 : 0;
@@ -90,14 +90,14 @@ KV_DEVICE void step_rowwise_tile(const RowUpdateJob &job, const u64 *lists, u64 
     round_scalars<Step>(scalars, job.scalars);
     for (u32 n = KV_THREAD; n < tile.size(); n += KV_THREADS) {
         u64 row = tile.first_row + tile.row_of(n), unit = tile.unit_of(n);
-        u64 weight_row = lists[job.first_index + row],
+        u64 weight_row = ((const u64 *)job.ids)[row],
             index = (weight_row * job.cut.num_units + unit) * COUNT;
         Number state[KV_MAX_STATES];
 #pragma unroll
         for (u32 slot = 0; slot < Step::STATES; slot++)
             state[slot] = ((const Number *)job.states[FIRST + slot])[weight_row];
         Some<T, COUNT> gradient, rounded;
-        sum_unit(gradient, job.addends, lists, row, unit);
+        sum_unit(gradient, job.addends, row, unit);
         u64 address = HAS_MASTER ? job.states[0] : job.weight;
         Some<Number, COUNT> weight;
         load(weight, address, index, COUNT, COUNT > 1);
@@ -116,9 +116,9 @@ template <class T, class Step> KV_DEVICE void step_rowwise(const BatchArgs<RowUp
     for (u64 tile = KV_BLOCK; tile < args.num_tiles; tile += KV_GRID) {
         const RowUpdateJob &job = job_of(args.jobs, args.num_jobs, tile);
         if (job.cut.unit == 1)
-            step_rowwise_tile<T, Step, 1>(job, args.addends, tile - job.first_tile);
+            step_rowwise_tile<T, Step, 1>(job, tile - job.first_tile);
         else
-            step_rowwise_tile<T, Step, Lanes<T>::COUNT>(job, args.addends, tile - job.first_tile);
+            step_rowwise_tile<T, Step, Lanes<T>::COUNT>(job, tile - job.first_tile);
     }
 }
 

@@ -5,8 +5,8 @@
 //! - [`CudaBackend`]: the GPUs as a backend
 //! - [`compiled`]: the code and the PTX of the kernels
 //! - [`batch`]: the jobs of one launch
-//! - [`sum`], [`broadcast`], [`update`], [`norm`], [`row_jobs`], [`quantize`], [`cast`],
-//!   [`elementwise`], [`strided`]: the arguments and names of kernels
+//! - [`sum`], [`broadcast`], [`update`], [`norm`], [`plan_rows`], [`row_jobs`], [`quantize`],
+//!   [`cast`], [`elementwise`], [`strided`]: the arguments and names of kernels
 //! - [`fan`]: the jobs that [`sum`] and [`broadcast`] share
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
@@ -16,6 +16,8 @@ mod backend;
 pub mod compiled;
 mod driver;
 
-pub use args::{batch, cast, elementwise, fan, norm, quantize, row_jobs, strided, sum, update};
+pub use args::{
+    batch, cast, elementwise, fan, norm, plan_rows, quantize, row_jobs, strided, sum, update,
+};
 pub use backend::{CudaBackend, broadcast};
 pub use driver::probe::{Absence, Driver, probe};

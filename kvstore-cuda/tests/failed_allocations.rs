@@ -100,6 +100,7 @@ fn warm_rows() -> RowSparse {
     let store = LocalStore::new("device", backends().clone()).unwrap();
     store.init(&[key(0)], &[rows().to_dense().unwrap().into()]).unwrap();
     store.pull_rows(&[key(0)], &[&[0]], 0).unwrap();
+    Value::sum(&[rows().into(), rows().into()]).unwrap();
     rows()
 }
 
@@ -130,7 +131,12 @@ fn cases() -> Vec<Case<Error>> {
         push("clipped push to many keys", many_keys, clip),
         push("push of many rows", two_of_rows, plain),
         push("push of many rows to an optimizer", two_of_rows, sgd),
-        case("rows made dense", warm_rows, |rows| rows.to_dense()),
+        case("sum of many rows, whose indices are read", warm_rows, |rows| {
+            let sum = Value::sum(&[rows.clone().into(), rows.into()])?;
+            // Computes the indices, which cannot report an error.
+            assert_eq!(sum.rows().unwrap().indices().len(), LEN);
+            Ok(sum)
+        }),
         case("pull of many rows", warm_rows, |rows| {
             let store = without_failures(|| {
                 let store = LocalStore::new("device", backends().clone()).unwrap();

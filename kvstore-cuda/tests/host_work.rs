@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{
-    Backends, CpuBackend, DType, Device, Key, KvStore, LocalStore, Optimizer, Scalar, Tensor,
-    TensorSpec, Value,
+    Backends, CpuBackend, DType, Device, Key, KvStore, LocalStore, Optimizer, RowSparse, Scalar,
+    Tensor, TensorSpec, Value,
 };
 use kvstore_cuda::CudaBackend;
 use kvstore_emulator::null;
@@ -158,4 +158,170 @@ fn a_push_of_any_number_of_keys_is_one_launch() {
             );
         }
     }
+}
+
+/// The number of elements of a row.
+const WIDTH: usize = 8;
+/// The number of rows of a dense value.
+const NUM_ROWS: usize = 1 << 17;
+
+/// Returns ascending row indices. Those of different seeds overlap in part.
+fn some_ids(seed: usize, num_ids: usize) -> Vec<i64> {
+    let place = |n: usize| n * (NUM_ROWS / num_ids) + n * (seed + 1) % 3;
+    (0..num_ids).map(|n| i64::try_from(place(n)).unwrap()).collect()
+}
+
+fn rows(backends: &Backends, seed: usize, num_ids: usize) -> RowSparse {
+    let elements = tensor(backends, &[num_ids, WIDTH]);
+    RowSparse::new([NUM_ROWS, WIDTH], some_ids(seed, num_ids), elements).unwrap()
+}
+
+fn store_of_rows(
+    backends: &Backends,
+    keys: &[Key],
+    optimizer: Option<&Optimizer>,
+    num_rows: usize,
+) -> LocalStore {
+    let store = LocalStore::new("device", backends.clone()).unwrap();
+    if let Some(optimizer) = optimizer {
+        store.set_optimizer(optimizer.clone()).unwrap();
+    }
+    let values: Vec<Value> =
+        keys.iter().map(|_| tensor(backends, &[num_rows, WIDTH]).into()).collect();
+    store.init(keys, &values).unwrap();
+    store
+}
+
+/// The limits of a call when everything is allocated and loaded.
+fn limits(launches: u64, copies: u64, bytes_in: u64) -> [(&'static str, u64); 6] {
+    [
+        ("cuLaunchKernel", launches),
+        ("cuMemcpyHtoDAsync_v2", copies),
+        ("bytes_in", bytes_in),
+        ("cuMemHostAlloc", 0),
+        ("cuMemAlloc_v2", 0),
+        ("cuStreamSynchronize", 0),
+    ]
+}
+
+/// The row indices of a value are copied to the GPU once. A later push of the value copies only
+/// lists of jobs, whatever the number of rows.
+#[test]
+fn row_indices_are_copied_once() {
+    let _alone = alone();
+    let backends = backends();
+    for optimizer in [None, Some(Optimizer::sgd())] {
+        for num_ids in [100, 20_000] {
+            let keys = keys(1);
+            let store = store_of_rows(&backends, &keys, optimizer.as_ref(), NUM_ROWS);
+            let pushed_keys = vec![keys[0].clone(); 4];
+            let values = || -> Vec<Value> {
+                (0..4).map(|seed| rows(&backends, seed, num_ids).into()).collect()
+            };
+            for _ in 0..3 {
+                store.push(&pushed_keys, &values(), 0).unwrap();
+            }
+            let mut values = values();
+            let bytes_of_ids = 4 * 8 * num_ids as u64;
+            let is_long = num_ids > 8192;
+            // Merges, counts, adds and scans the counts, lists the rows, and sums or steps them.
+            let launches = if is_long { 6 } else { 4 };
+            let job_bytes = 4 * 64 + 300;
+            let counts = counted(&format!("push of {num_ids} new rows"), || {
+                store.push(&pushed_keys, &values, 0).unwrap();
+            });
+            let copies = if is_long { 4 } else { 1 };
+            at_most(&counts, &limits(launches, copies + 2, bytes_of_ids + job_bytes));
+            assert!(count(&counts, "bytes_in") > bytes_of_ids, "{counts:?}");
+            // Other values with the same indices use the same copies.
+            values.rotate_left(1);
+            let counts = counted(&format!("push of {num_ids} known rows"), || {
+                store.push(&pushed_keys, &values, 0).unwrap();
+            });
+            at_most(&counts, &limits(launches, 2, job_bytes));
+        }
+    }
+}
+
+/// A pull of rows copies the requested indices. The pulled value keeps them on the GPU.
+#[test]
+fn pulled_rows_keep_their_indices_on_the_gpu() {
+    let _alone = alone();
+    let backends = backends();
+    let keys = keys(1);
+    let store = store_of_rows(&backends, &keys, None, NUM_ROWS);
+    for num_ids in [100, 8000] {
+        let ids = some_ids(1, num_ids);
+        for _ in 0..3 {
+            let pulled = store.pull_rows(&keys, &[&ids], 0).unwrap();
+            pulled[0].to_dense().unwrap();
+        }
+        let mut pulled = Vec::new();
+        let counts = counted(&format!("pull of {num_ids} rows"), || {
+            pulled = store.pull_rows(&keys, &[&ids], 0).unwrap();
+        });
+        at_most(&counts, &limits(2, 3, 8 * num_ids as u64 + 200));
+        let counts = counted("the pulled rows made dense", || {
+            pulled[0].to_dense().unwrap();
+        });
+        at_most(&counts, &limits(1, 1, 100));
+    }
+}
+
+/// The sum of rows keeps its indices on the GPU, where they have been computed.
+#[test]
+fn summed_rows_keep_their_indices_on_the_gpu() {
+    let _alone = alone();
+    let backends = backends();
+    let values: Vec<Value> = (0..4).map(|seed| rows(&backends, seed, 5000).into()).collect();
+    let sum = || Value::sum(&values).unwrap();
+    sum().to_dense().unwrap();
+    let sum = sum();
+    sum.to_dense().unwrap();
+    let counts = counted("the sum made dense", || {
+        sum.to_dense().unwrap();
+    });
+    at_most(&counts, &limits(1, 1, 100));
+}
+
+/// The number of launches and copies does not depend on the number of keys.
+#[test]
+fn rows_of_many_keys_are_planned_together() {
+    let _alone = alone();
+    let backends = backends();
+    for optimizer in [None, Some(Optimizer::sgd())] {
+        let keys = keys(300);
+        let store = store_of_rows(&backends, &keys, optimizer.as_ref(), NUM_ROWS);
+        let pushed_keys: Vec<Key> =
+            keys.iter().flat_map(|key| [key.clone(), key.clone()]).collect();
+        let values = || -> Vec<Value> {
+            (0..2 * keys.len()).map(|seed| rows(&backends, seed, 10).into()).collect()
+        };
+        for _ in 0..3 {
+            store.push(&pushed_keys, &values(), 0).unwrap();
+        }
+        let values = values();
+        let counts = counted("push of rows of 300 keys", || {
+            store.push(&pushed_keys, &values, 0).unwrap();
+        });
+        let bytes = 600 * (10 * 8 + 64) + 300 * 300;
+        at_most(&counts, &limits(4, 5, bytes));
+    }
+}
+
+/// Row indices on the GPU count as its memory, and are freed with their value.
+#[test]
+fn row_indices_on_the_gpu_are_freed_with_their_value() {
+    let _alone = alone();
+    let backends = backends();
+    let gpus = backends.of(Device::gpu(0)).unwrap();
+    let value = rows(&backends, 0, 10_000);
+    let before = gpus.live_bytes();
+    drop(value.to_dense().unwrap());
+    assert!(gpus.live_bytes() >= before + 10_000 * 8);
+    let on_host = value.to_device(&backends, Device::cpu(0)).unwrap();
+    let (ids, elements) = (8 * 10_000, value.rows().num_bytes());
+    drop(value);
+    assert!(gpus.live_bytes() <= before - elements, "{ids} bytes of indices are still there");
+    assert_eq!(on_host.indices(), some_ids(0, 10_000));
 }

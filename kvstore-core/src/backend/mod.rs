@@ -2,6 +2,7 @@
 
 mod interop;
 pub mod registry;
+mod row_ids;
 pub mod storage;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::types::Error;
 use crate::types::{BinaryOp, DType, Device, DeviceKind, Reduction, Result, Scalar, UnaryOp};
 
 pub use interop::{CurrentDevice, DeviceInterop, ForeignMemory, Queue};
+pub use row_ids::RowIds;
 pub use storage::{InOut, Span, SpanMut, Storage};
 
 pub(crate) use storage::{open, open_mut};
@@ -125,18 +127,14 @@ pub struct DequantizeJob<'a> {
     pub dst: SpanMut<'a>,
 }
 
-/// Rows to add up. Each row of the sum is the left fold of its sources, in their order.
-///
-/// `starts` and `sources` are in host memory, also for other devices. All rows are equally long.
+/// Rows to add up. Each row of the sum is the left fold of its sources, in their order. All rows
+/// are equally long.
 #[derive(Clone, Copy, Debug)]
 pub struct RowAddends<'a> {
     /// The number of elements of a row.
     pub row_len: usize,
-    /// For each row of the sum, the index of its first source in `sources`. The last entry is the
-    /// number of sources.
-    pub starts: &'a [usize],
-    /// The rows to add. A row of the sum without sources is 0.
-    pub sources: &'a [RowSource],
+    /// The sources of each row.
+    pub sources: RowSources<'a>,
     /// The number of addends in the dense sum. A row with fewer sources also adds `+0.0`, as the
     /// zeros of the other addends would: this turns `-0.0` into `+0.0`.
     pub full: usize,
@@ -144,17 +142,24 @@ pub struct RowAddends<'a> {
     pub spans: &'a [Span<'a>],
 }
 
-/// One sum of rows of a batch.
-#[derive(Debug)]
-pub struct RowSumJob<'a> {
-    /// The device whose memory the ranges are in.
-    pub device: Device,
-    /// The dtype of all ranges.
-    pub dtype: DType,
-    /// The rows to add up.
-    pub addends: RowAddends<'a>,
-    /// The range that receives the sums.
-    pub dst: SpanMut<'a>,
+/// The sources of each row of a sum. Only backends that
+/// [plan rows](Backend::plans_rows) get another form than [`RowSources::Listed`].
+#[derive(Clone, Copy, Debug)]
+pub enum RowSources<'a> {
+    /// Lists in host memory, also for other devices.
+    Listed {
+        /// For each row of the sum, the index of its first source in `sources`. The last entry is
+        /// the number of sources.
+        starts: &'a [usize],
+        /// The rows to add. A row of the sum without sources is 0.
+        sources: &'a [RowSource],
+    },
+    /// The sum has the rows that a range has. Each range has its rows in the order of its ids.
+    Union(&'a [Arc<RowIds>]),
+    /// Row `n` of the sum is row `n` of the only range.
+    InOrder,
+    /// Row `n` of the sum is the row of the only range whose index is id `n` of the sum.
+    Gathered,
 }
 
 /// One row of one of the ranges in [`RowAddends::spans`].
@@ -166,6 +171,21 @@ pub struct RowSource {
     pub row: usize,
 }
 
+/// One sum of rows of a batch.
+#[derive(Debug)]
+pub struct RowSumJob<'a> {
+    /// The device whose memory the ranges are in.
+    pub device: Device,
+    /// The dtype of all ranges.
+    pub dtype: DType,
+    /// The rows to add up.
+    pub addends: RowAddends<'a>,
+    /// The row indices of the sum.
+    pub ids: &'a RowIds,
+    /// The range that receives the sums.
+    pub dst: SpanMut<'a>,
+}
+
 /// One dense value of a batch, made from some rows. All other rows are 0.
 #[derive(Debug)]
 pub struct RowScatterJob<'a> {
@@ -175,8 +195,8 @@ pub struct RowScatterJob<'a> {
     pub dtype: DType,
     /// The number of elements of a row.
     pub row_len: usize,
-    /// The indices of the rows, ascending.
-    pub indices: &'a [i64],
+    /// The indices of the rows.
+    pub ids: &'a RowIds,
     /// The rows.
     pub rows: Span<'a>,
     /// The range that receives the dense value.
@@ -197,8 +217,8 @@ pub struct RowUpdateJob<'a> {
     pub dtype: DType,
     /// The gradient: the sum of these rows, rounded to the dtype like any other sum.
     pub addends: RowAddends<'a>,
-    /// The row indices of the gradient, ascending and within the weight.
-    pub indices: &'a [i64],
+    /// The row indices of the gradient, within the weight.
+    pub ids: &'a RowIds,
     /// The dense weight.
     pub weight: SpanMut<'a>,
     /// The dense state, as in [`UpdateJob::states`].
@@ -322,6 +342,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()>;
     /// Sums the squares of every job of the batch.
     fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()>;
+    /// Returns whether the backend plans sums of rows itself. Otherwise, every job has
+    /// [`RowSources::Listed`].
+    fn plans_rows(&self) -> bool {
+        false
+    }
     /// Runs every sum of rows of the batch.
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()>;
     /// Writes every dense value of the batch.

@@ -2,13 +2,14 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::format::{
     changed_row_indices_name, changed_rows_name, residual_name, row_indices_name, rows_name,
     state_name, value_name,
 };
 use super::header::{Header, missing};
-use crate::backend::InOut;
+use crate::backend::{InOut, RowIds};
 use crate::fallible;
 use crate::file::Input;
 use crate::optimizer::OptimizerState;
@@ -215,9 +216,9 @@ fn with_rows_of(base: RowSparse, changed: &RowSparse) -> Result<RowSparse> {
     }
     let spec = base.spec().clone();
     if places.len() == changed.num_rows() {
-        let (indices, mut rows) = base.into_parts();
+        let (ids, mut rows) = base.into_parts();
         rows.overwrite_rows(&places, changed.rows())?;
-        return Ok(RowSparse::from_parts(spec, indices, rows));
+        return Ok(RowSparse::from_parts(spec, ids, rows));
     }
     let num_rows = base.num_rows() + changed.num_rows() - places.len();
     let mut indices = fallible::with_capacity(num_rows)?;
@@ -243,5 +244,5 @@ fn with_rows_of(base: RowSparse, changed: &RowSparse) -> Result<RowSparse> {
         })?;
         indices.push(*index);
     }
-    Ok(RowSparse::from_parts(spec, indices.into(), rows))
+    Ok(RowSparse::from_parts(spec, Arc::new(RowIds::new(indices)), rows))
 }

@@ -375,7 +375,7 @@ impl Pending {
             device: weight.device(),
             dtype: weight.dtype(),
             addends: plan.addends(row_len(weight.shape()), addends),
-            indices: plan.indices(),
+            ids: plan.ids(),
             weight: in_place(weight, &mut self.fresh_weight)?,
             states,
         }))

@@ -47,10 +47,10 @@ impl Optimizer {
         }
         Self::check_dtype(key, weight.dtype())?;
         state.check(self.name(), key, weight.spec())?;
-        let plan = RowPlan::union(&[gradient])?;
+        let backend = weight.backend()?.clone();
+        let plan = RowPlan::union(&[gradient], &*backend)?;
         let rows = gradient.rows().to_device_of(weight)?;
         let spans = [rows.span()];
-        let backend = weight.backend()?.clone();
         state.move_beside(weight)?;
         let mut pending = Pending::new(self, key, weight, Some(state))?;
         if let Some(job) = pending.row_job(weight, state, &plan, &spans)? {

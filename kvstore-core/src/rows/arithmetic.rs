@@ -1,9 +1,12 @@
 //! Arithmetic of a [`Value`]. The result is row-sparse if absent rows remain 0.
 
+use std::sync::Arc;
+
 use super::merge_indices::merge;
 use super::row_sparse::RowSparse;
 use super::sum::RowSum;
 use super::value::Value;
+use crate::backend::RowIds;
 use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{BinaryOp, DType, Error, Reduction, Result, Scalar, TensorSpec, UnaryOp};
@@ -39,13 +42,12 @@ impl Value {
                 Self::Rows(right),
                 BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul,
             ) => {
-                let indices = union(left.indices(), right.indices())?;
-                let (left, right) = (pick(left, &indices)?, pick(right, &indices)?);
+                let ids = Arc::new(RowIds::new(union(left.indices(), right.indices())?));
+                let (left, right) = (pick(left, &ids)?, pick(right, &ids)?);
                 left.with_rows(left.rows().binary(op, right.rows())?).map(Self::Rows)
             }
             (Self::Rows(left), Self::Dense(right), BinaryOp::Mul) => {
-                let picked =
-                    RowSum::pick(other, fallible::copied(left.indices())?)?.run_alone(right)?;
+                let picked = RowSum::pick(other, Arc::clone(left.ids()))?.run_alone(right)?;
                 left.with_rows(left.rows().binary(op, picked.rows())?).map(Self::Rows)
             }
             _ => self.to_dense()?.binary(op, &other.to_dense()?).map(Self::Dense),
@@ -203,11 +205,11 @@ fn union(left: &[i64], right: &[i64]) -> Result<Vec<i64>> {
 }
 
 /// Returns the rows of a value with these indices. Rows that the value does not have are 0.
-fn pick(value: &RowSparse, indices: &[i64]) -> Result<RowSparse> {
-    if value.indices() == indices {
+fn pick(value: &RowSparse, ids: &Arc<RowIds>) -> Result<RowSparse> {
+    if value.indices() == ids.indices() {
         return Ok(value.clone());
     }
-    RowSum::pick(&Value::Rows(value.clone()), fallible::copied(indices)?)?.run_alone(value.rows())
+    RowSum::pick(&Value::Rows(value.clone()), Arc::clone(ids))?.run_alone(value.rows())
 }
 
 /// Returns a tensor of shape `[1]` that contains 0, in the dtype and on the device of the rows.

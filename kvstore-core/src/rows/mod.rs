@@ -1,6 +1,7 @@
 //! Row-sparse values, which contain only some rows of a tensor, and their sums.
 
 mod arithmetic;
+mod count_union;
 mod merge_indices;
 mod plan;
 mod row_sparse;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::RowScatterJob;
 use crate::backend::registry::Backends;
+use crate::backend::{RowIds, RowScatterJob};
 use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{DType, Device, Error, Result, Shape, TensorSpec};
@@ -29,7 +29,7 @@ pub struct RowSparse(Arc<Parts>);
 struct Parts {
     /// The shape and dtype of the dense value.
     spec: TensorSpec,
-    indices: Arc<Vec<i64>>,
+    ids: Arc<RowIds>,
     rows: Tensor,
 }
 
@@ -59,18 +59,19 @@ impl RowSparse {
             }
         }
         check("a row-sparse value", &shape, &indices, &rows)?;
-        Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), indices.into(), rows))
+        let ids = Arc::new(RowIds::new(indices));
+        Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), ids, rows))
     }
 
     /// Returns the value with these fields, without checks.
-    pub(crate) fn from_parts(spec: TensorSpec, indices: Arc<Vec<i64>>, rows: Tensor) -> Self {
-        Self(Arc::new(Parts { spec, indices, rows }))
+    pub(crate) fn from_parts(spec: TensorSpec, ids: Arc<RowIds>, rows: Tensor) -> Self {
+        Self(Arc::new(Parts { spec, ids, rows }))
     }
 
     /// Returns the row indices and the rows.
-    pub(crate) fn into_parts(self) -> (Arc<Vec<i64>>, Tensor) {
-        let Parts { indices, rows, .. } = Arc::unwrap_or_clone(self.0);
-        (indices, rows)
+    pub(crate) fn into_parts(self) -> (Arc<RowIds>, Tensor) {
+        let Parts { ids, rows, .. } = Arc::unwrap_or_clone(self.0);
+        (ids, rows)
     }
 
     /// Returns the shape and dtype of the dense value.
@@ -95,7 +96,12 @@ impl RowSparse {
 
     /// Returns the row indices of the stored rows, ascending.
     pub fn indices(&self) -> &[i64] {
-        &self.0.indices
+        self.ids().indices()
+    }
+
+    /// Returns the row indices with their copies on devices.
+    pub(crate) fn ids(&self) -> &Arc<RowIds> {
+        &self.0.ids
     }
 
     /// Returns the stored rows as one tensor, in the order of their indices.
@@ -105,19 +111,19 @@ impl RowSparse {
 
     /// Returns the number of stored rows.
     pub fn num_rows(&self) -> usize {
-        self.indices().len()
+        self.ids().len()
     }
 
     /// Returns whether both values have the same memory and spec.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.spec() == other.spec()
-            && Arc::ptr_eq(&self.0.indices, &other.0.indices)
+            && self.ids().is_same(other.ids())
             && self.rows().is_same(other.rows())
     }
 
     /// Returns the number of bytes of the stored rows and their indices.
     pub(crate) fn num_bytes(&self) -> usize {
-        self.rows().num_bytes() + size_of_val(self.indices())
+        self.rows().num_bytes() + self.num_rows() * size_of::<i64>()
     }
 
     /// Returns the dense value.
@@ -128,18 +134,11 @@ impl RowSparse {
     pub fn to_dense(&self) -> Result<Tensor> {
         let mut dense = self.rows().allocate_like(self.spec().clone())?;
         let (device, dtype) = (self.device(), self.dtype());
-        let (indices, rows) = (self.indices(), self.rows().span());
+        let (ids, rows) = (&**self.ids(), self.rows().span());
         let backend = Arc::clone(dense.backend()?);
         let row_len = row_len(self.shape());
         let dst = dense.span_mut()?;
-        backend.scatter_rows(&mut [RowScatterJob {
-            device,
-            dtype,
-            row_len,
-            indices,
-            rows,
-            dst,
-        }])?;
+        backend.scatter_rows(&mut [RowScatterJob { device, dtype, row_len, ids, rows, dst }])?;
         Ok(dense)
     }
 
@@ -195,7 +194,10 @@ impl RowSparse {
         if self.device() == device {
             return Ok(self.clone());
         }
-        self.with_rows(self.rows().to_device(backends, device)?)
+        let rows = self.rows().to_device(backends, device)?;
+        // Copies of the indices on the old device must not live as long as the moved value.
+        let ids = Arc::new(self.ids().without_copies());
+        Ok(Self::from_parts(self.spec().clone(), ids, rows))
     }
 
     /// Returns the value in a storage of exactly its size, under another name of the same device.
@@ -216,7 +218,7 @@ impl RowSparse {
             return Err(Error::operand_mismatch("rows", &expected, rows.spec()));
         }
         let spec = self.spec().with_dtype(rows.dtype());
-        Ok(Self::from_parts(spec, Arc::clone(&self.0.indices), rows))
+        Ok(Self::from_parts(spec, Arc::clone(self.ids()), rows))
     }
 }
 

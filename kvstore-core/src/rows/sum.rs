@@ -1,10 +1,12 @@
 //! [`RowSum`]: a sum of rows whose result is row-sparse.
 
+use std::sync::Arc;
+
 use super::plan::RowPlan;
 use super::row_sparse::{RowSparse, check, row_len};
 use super::value::Value;
 use crate::backend::registry::Backends;
-use crate::backend::{RowSumJob, Span};
+use crate::backend::{RowIds, RowSumJob, Span};
 use crate::fallible;
 use crate::tensor::Tensor;
 use crate::types::{Error, Result, Shape, TensorSpec};
@@ -23,7 +25,7 @@ impl RowSum {
     /// Prepares the sum of row-sparse values of one shape. It has every row that a value has.
     pub(crate) fn union(values: &[&RowSparse]) -> Result<Self> {
         let first = values.first().ok_or_else(lost)?;
-        let plan = RowPlan::union(values)?;
+        let plan = RowPlan::union(values, &**first.rows().backend()?)?;
         let addends = fallible::collect(values.iter().map(|value| value.rows().clone()))?;
         Self::new(first.spec().clone(), plan, addends, first.rows())
     }
@@ -34,19 +36,14 @@ impl RowSum {
         Self::new(TensorSpec::new(shape, rows.dtype()), plan, Vec::from([rows.clone()]), rows)
     }
 
-    /// Prepares to copy rows of a value. `indices` must be ascending. Rows that the value does not
-    /// have are 0.
-    pub(crate) fn pick(value: &Value, indices: Vec<i64>) -> Result<Self> {
-        let plan = RowPlan::pick(indices, |index| match value {
-            Value::Dense(_) => usize::try_from(index).ok(),
-            Value::Rows(rows) => rows.indices().binary_search(&index).ok(),
-        })?;
-        let memory = value.memory();
+    /// Prepares to copy rows of a value. Rows that the value does not have are 0.
+    pub(crate) fn pick(value: &Value, ids: Arc<RowIds>) -> Result<Self> {
+        let (plan, memory) = (RowPlan::pick(value, ids)?, value.memory());
         Self::new(value.spec().clone(), plan, Vec::from([memory.clone()]), memory)
     }
 
     fn new(spec: TensorSpec, plan: RowPlan, addends: Vec<Tensor>, beside: &Tensor) -> Result<Self> {
-        let shape = spec.shape().with_num_rows(plan.indices().len());
+        let shape = spec.shape().with_num_rows(plan.ids().len());
         let sum = beside.allocate_like(TensorSpec::new(shape, spec.dtype()))?;
         Ok(Self { spec, plan, addends, sum })
     }
@@ -56,12 +53,13 @@ impl RowSum {
             device: self.sum.device(),
             dtype: self.sum.dtype(),
             addends: self.plan.addends(row_len(self.spec.shape()), addends),
+            ids: self.plan.ids(),
             dst: self.sum.span_mut()?,
         })
     }
 
     fn finish(self) -> RowSparse {
-        RowSparse::from_parts(self.spec, self.plan.into_indices().into(), self.sum)
+        RowSparse::from_parts(self.spec, self.plan.into_ids(), self.sum)
     }
 
     /// Computes the sum on the backend of `beside`.
@@ -104,8 +102,8 @@ impl RowSparse {
         let shape = shape.into();
         check("a row-sparse value", &shape, ids, &rows)?;
         if ids.is_sorted_by(|a, b| a < b) {
-            let ids = fallible::copied(ids)?;
-            return Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), ids.into(), rows));
+            let ids = Arc::new(RowIds::new(fallible::copied(ids)?));
+            return Ok(Self::from_parts(TensorSpec::new(shape, rows.dtype()), ids, rows));
         }
         RowSum::of_ids(shape, ids, &rows)?.run_alone(&rows)
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::table::Entry;
+use crate::backend::RowIds;
 use crate::backend::registry::Backends;
 use crate::fallible;
 use crate::rows::{RowSparse, RowSum};
@@ -28,7 +29,7 @@ pub(crate) fn pull_rows(
     let picks = requested.iter().zip(indices).map(|((entry, _), indices)| {
         let found = entries.binary_search_by_key(&entry.order(), |entry| entry.order()).ok();
         let value = found.and_then(|found| values.get(found)).ok_or_else(lost)?;
-        RowSum::pick(value, indices)
+        RowSum::pick(value, Arc::new(RowIds::new(indices)))
     });
     RowSum::run(backends, fallible::try_collect(picks)?)
 }

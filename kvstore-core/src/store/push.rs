@@ -533,7 +533,10 @@ impl<'a> Push<'a> {
         for key in &mut self.keys {
             Optimizer::check_dtype(key.entry.key(), key.entry.spec().dtype())?;
             let plan = match key.first()?.rows() {
-                Some(_) => key.rows()?.map(|rows| RowPlan::union(&rows)).transpose()?,
+                Some(first) => {
+                    let backend = first.rows().backend()?;
+                    key.rows()?.map(|rows| RowPlan::union(&rows, &**backend)).transpose()?
+                }
                 None if is_rowwise => {
                     // Compression replaces the values with one sum.
                     let num_values = if is_compressed { 1 } else { key.len() };

@@ -33,7 +33,7 @@ pub(crate) fn is_aligned(address: Address, dtype: DType, num_elements: usize) ->
 pub struct Args {
     /// The address of the list of jobs.
     pub jobs: Address,
-    /// The address of the list of addends. For rows, the list also has row indices.
+    /// The address of the list of addends.
     pub addends: Address,
     /// The number of tiles of all jobs.
     pub num_tiles: u64,
@@ -98,7 +98,7 @@ impl<J> Batch<J> {
         &self.jobs
     }
 
-    /// Returns the addends of all jobs. For rows, the list also has row indices.
+    /// Returns the addends of all jobs.
     pub fn addends(&self) -> &[Address] {
         &self.addends
     }

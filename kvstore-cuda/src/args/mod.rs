@@ -5,6 +5,7 @@ pub mod cast;
 pub mod elementwise;
 pub mod fan;
 pub mod norm;
+pub mod plan_rows;
 pub mod quantize;
 pub mod row_jobs;
 pub mod strided;

@@ -1,11 +1,11 @@
 //! Jobs on rows, for the kernels of `kernels/rows.cu` and `kernels/update_rows.cu`: sums of rows,
 //! dense values from rows, and updates of rows.
 
-use kvstore_core::backend::RowSource;
 use kvstore_core::optimizer::{MAX_SCALARS, MAX_STATES, Rule, RuleVisitor, UpdateRule};
 use kvstore_core::{DType, Error, Result};
 
 use super::batch::{Address, Batch, Extent, count, is_aligned};
+use super::plan_rows::wrong_rows;
 use super::sum;
 
 /// The name of the kernel that writes dense values from rows. It works for every dtype.
@@ -17,31 +17,43 @@ const TILE: u64 = 1024;
 const SHIFT: u32 = 20;
 /// The number of elements that a thread loads at a time. For 64-bit elements it is half as large.
 const AT_ONCE: usize = 4;
-/// The value of `first_start` if each sum has exactly one source.
-const NEVER: u32 = u32::MAX;
 
-/// Rows to sum, as in [`RowAddends`](kvstore_core::backend::RowAddends).
+/// Rows to sum.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// The number of elements of a row.
     pub row_len: usize,
-    /// For each sum, the position of its first source, and at the end the number of sources.
-    pub starts: &'a [usize],
-    /// The sources of all sums. A sum without sources is 0.
-    pub sources: &'a [RowSource],
+    /// The number of sums.
+    pub num_rows: usize,
+    /// The list of the source addresses.
+    pub sources: Address,
+    /// For each sum, the position of its first source, and at the end the position after the last
+    /// source. 0: each sum has exactly one source.
+    pub starts: Address,
     /// A sum with fewer sources than this has `+0.0` added.
     pub full: usize,
-    /// The memory of the addends that the sources refer to.
+    /// The memory of the addends that contain the sources.
     pub addends: &'a [Extent],
+}
+
+/// The row indices of a value, in ascending order.
+#[derive(Clone, Copy, Debug)]
+pub struct Ids {
+    /// The list of the indices.
+    pub address: Address,
+    /// The number of indices.
+    pub len: usize,
+    /// The largest index, or `None` without indices.
+    pub last: Option<i64>,
 }
 
 /// A dense value to write from some of its rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Scatter<'a> {
+pub struct Scatter {
     /// The number of bytes of a row.
     pub row_bytes: usize,
-    /// The indices of the rows, in ascending order.
-    pub indices: &'a [i64],
+    /// The indices of the rows.
+    pub ids: Ids,
     /// The rows.
     pub rows: Extent,
     /// The dense value.
@@ -57,8 +69,8 @@ pub struct RowUpdateArgs<'a> {
     pub dtype: DType,
     /// The rows that are summed to the gradient.
     pub gradient: Rows<'a>,
-    /// The row indices of the gradient, in ascending order.
-    pub indices: &'a [i64],
+    /// The row indices of the gradient.
+    pub ids: Ids,
     /// The dense weight.
     pub weight: Extent,
     /// The dense states. For a half-precision weight, the master copy comes first.
@@ -88,10 +100,10 @@ pub struct RowCut {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowAddends {
-    /// The position of the source addresses in the list of addends.
-    pub first_source: u32,
-    /// The position of the starts, two per word, or `u32::MAX` if each sum has exactly one source.
-    pub first_start: u32,
+    /// The list of the source addresses.
+    pub sources: Address,
+    /// The list of the starts, or 0 if each sum has exactly one source.
+    pub starts: Address,
     /// A sum with fewer sources than this has 0 added.
     pub full: u32,
     /// Padding.
@@ -124,10 +136,12 @@ pub struct RowScatterJob {
     pub rows: Address,
     /// The dense value.
     pub dst: Address,
-    /// The position of the row indices in the list of addends.
-    pub first_index: u32,
+    /// The row indices.
+    pub ids: Address,
     /// The count of row indices.
-    pub num_indices: u32,
+    pub num_ids: u32,
+    /// Padding.
+    pub unused: u32,
 }
 
 /// An update of some rows, as the kernel reads it.
@@ -146,29 +160,26 @@ pub struct RowUpdateJob {
     pub states: [Address; MAX_STATES],
     /// The scalars, in the order of the rule's fields.
     pub scalars: [f64; MAX_SCALARS],
-    /// The position of the row indices in the list of addends.
-    pub first_index: u32,
-    /// Padding.
-    pub unused: u32,
+    /// The row indices.
+    pub ids: Address,
 }
 
 impl Batch<RowSumJob> {
     /// Appends a sum of rows. All sums of a batch have the same dtype. Does nothing without rows.
     ///
     /// # Errors
-    /// - [`Error::Internal`] if a row does not exist. The batch is then unchanged.
+    /// - [`Error::Internal`] if `dst` has another length. The batch is then unchanged.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn push(&mut self, dtype: DType, rows: &Rows<'_>, dst: Extent) -> Result<()> {
-        rows.check(dtype)?;
-        if dst.num_bytes != rows.num_rows() * rows.row_len * dtype.size() {
+        if dst.num_bytes != rows.num_rows * rows.row_len * dtype.size() {
             return Err(wrong_rows());
         }
         if dst.num_bytes == 0 {
             return Ok(());
         }
         let unit = rows.unit(dtype, [(dst, dtype)]);
-        let (cut, num_tiles) = RowCut::new(rows.num_rows(), rows.row_len, unit)?;
-        let addends = rows.push_lists(dtype, self)?;
+        let (cut, num_tiles) = RowCut::new(rows.num_rows, rows.row_len, unit)?;
+        let addends = rows.lists()?;
         self.push_job(&[], num_tiles, |first_tile, _, _| RowSumJob {
             first_tile,
             cut,
@@ -185,14 +196,14 @@ impl Batch<RowScatterJob> {
     /// # Errors
     /// - [`Error::Internal`] if a row does not exist. The batch is then unchanged.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
-    pub fn push(&mut self, scatter: &Scatter<'_>) -> Result<()> {
-        let &Scatter { row_bytes, indices, rows, dst } = scatter;
+    pub fn push(&mut self, scatter: &Scatter) -> Result<()> {
+        let &Scatter { row_bytes, ids, rows, dst } = scatter;
         if dst.num_bytes == 0 {
             return Ok(());
         }
         let num_rows = dst.num_bytes.checked_div(row_bytes).unwrap_or_default();
-        let is_there = rows.num_bytes / row_bytes.max(1) >= indices.len();
-        if num_rows * row_bytes != dst.num_bytes || !is_there || !are_rows(indices, num_rows) {
+        let is_there = rows.num_bytes / row_bytes.max(1) >= ids.len;
+        if num_rows * row_bytes != dst.num_bytes || !is_there || !ids.are_below(num_rows) {
             return Err(wrong_rows());
         }
         let places = [row_bytes as u64, rows.address, dst.address];
@@ -200,15 +211,15 @@ impl Batch<RowScatterJob> {
         let fits = |unit: &usize| places.iter().all(|place| place.is_multiple_of(*unit as u64));
         let unit = [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
         let (cut, num_tiles) = RowCut::new(num_rows, row_bytes, unit)?;
-        let num_indices = count(indices.len())?;
-        let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()))?;
+        let num_ids = count(ids.len)?;
         self.push_job(&[], num_tiles, |first_tile, _, _| RowScatterJob {
             first_tile,
             cut,
             rows: rows.address,
             dst: dst.address,
-            first_index,
-            num_indices,
+            ids: ids.address,
+            num_ids,
+            unused: 0,
         })
     }
 }
@@ -223,11 +234,10 @@ impl Batch<RowUpdateJob> {
     ///   then unchanged.
     /// - [`Error::OutOfMemory`] if there is not enough memory.
     pub fn push(&mut self, step: &RowUpdateArgs<'_>) -> Result<()> {
-        let &RowUpdateArgs { rule, dtype, gradient, indices, weight, states } = step;
-        gradient.check(dtype)?;
+        let &RowUpdateArgs { rule, dtype, gradient, ids, weight, states } = step;
         let num_elements = weight.num_bytes / dtype.size();
         let num_rows = num_elements.checked_div(gradient.row_len).unwrap_or(usize::MAX);
-        if gradient.num_rows() != indices.len() || !are_rows(indices, num_rows) {
+        if gradient.num_rows != ids.len || !ids.are_below(num_rows) {
             return Err(wrong_rows());
         }
         let arithmetic = dtype.arithmetic().ok_or_else(wrong_states)?;
@@ -240,7 +250,7 @@ impl Batch<RowUpdateJob> {
         if states.len() != num_states || !fits(master, num_elements) || !fits(others, num_numbers) {
             return Err(wrong_states());
         }
-        if indices.is_empty() || gradient.row_len == 0 {
+        if ids.len == 0 || gradient.row_len == 0 {
             return Ok(());
         }
         // A row-wise state has one number per row, which is loaded on its own and needs no
@@ -248,9 +258,8 @@ impl Batch<RowUpdateJob> {
         let vectors = if rule.is_rowwise() { master } else { states };
         let changed = vectors.iter().map(|state| (*state, arithmetic));
         let unit = gradient.unit(dtype, changed.chain([(weight, dtype)]));
-        let (cut, num_tiles) = RowCut::new(indices.len(), gradient.row_len, unit)?;
-        let addends = gradient.push_lists(dtype, self)?;
-        let first_index = self.push_list(indices.iter().map(|index| index.cast_unsigned()))?;
+        let (cut, num_tiles) = RowCut::new(ids.len, gradient.row_len, unit)?;
+        let addends = gradient.lists()?;
         let mut addresses = [0; MAX_STATES];
         for (slot, state) in addresses.iter_mut().zip(states) {
             *slot = state.address;
@@ -262,8 +271,7 @@ impl Batch<RowUpdateJob> {
             weight: weight.address,
             states: addresses,
             scalars: rule.scalars(),
-            first_index,
-            unused: 0,
+            ids: ids.address,
         })
     }
 }
@@ -288,27 +296,6 @@ impl RowCut {
 }
 
 impl Rows<'_> {
-    /// Returns the number of sums.
-    fn num_rows(&self) -> usize {
-        self.starts.len().saturating_sub(1)
-    }
-
-    /// Checks that every source exists and that the starts are valid.
-    fn check(&self, dtype: DType) -> Result<()> {
-        let row_bytes = self.row_len * dtype.size();
-        let is_there = |source: &RowSource| {
-            let addend = self.addends.get(source.addend);
-            addend.is_some_and(|range| {
-                source.row.saturating_add(1).saturating_mul(row_bytes) <= range.num_bytes
-            })
-        };
-        let ends_well = self.starts.last().is_none_or(|last| *last == self.sources.len());
-        if ends_well && self.starts.is_sorted() && self.sources.iter().all(is_there) {
-            return Ok(());
-        }
-        Err(wrong_rows())
-    }
-
     /// Returns the number of elements in a unit: the full number if everything is aligned to it,
     /// otherwise 1.
     fn unit(&self, dtype: DType, others: impl IntoIterator<Item = (Extent, DType)>) -> usize {
@@ -320,33 +307,18 @@ impl Rows<'_> {
         if is_unit { unit } else { 1 }
     }
 
-    /// Appends the sources and starts to the lists of a batch.
-    fn push_lists<J>(&self, dtype: DType, batch: &mut Batch<J>) -> Result<RowAddends> {
-        let row_bytes = self.row_len * dtype.size();
-        let first_source = batch.push_list(self.sources.iter().map(|source| {
-            let addend = self.addends.get(source.addend).copied().unwrap_or_default();
-            addend.address + (source.row * row_bytes) as u64
-        }))?;
-        let is_plain = self.starts.iter().enumerate().all(|(sum, start)| sum == *start);
-        // A start is at most the number of sources, which fits into 32 bits.
-        let starts = self.starts.chunks(2).map(|pair| {
-            let half = |index: usize| pair.get(index).map_or(0, |start| *start as u64);
-            half(0) | half(1) << 32
-        });
-        let first_start = if is_plain { NEVER } else { batch.push_list(starts)? };
-        Ok(RowAddends { first_source, first_start, full: count(self.full)?, unused: 0 })
+    /// Returns the lists in the form for the kernel.
+    fn lists(&self) -> Result<RowAddends> {
+        let Self { sources, starts, full, .. } = *self;
+        Ok(RowAddends { sources, starts, full: count(full)?, unused: 0 })
     }
 }
 
-/// Returns whether the indices are valid row indices in ascending order.
-fn are_rows(indices: &[i64], num_rows: usize) -> bool {
-    let ends_well =
-        indices.last().is_none_or(|last| usize::try_from(*last).is_ok_and(|last| last < num_rows));
-    ends_well && indices.is_sorted_by(|one, next| 0 <= *one && one < next)
-}
-
-fn wrong_rows() -> Error {
-    Error::Internal("row indices outside of their value".to_owned())
+impl Ids {
+    /// Returns whether all indices are below `num_rows`.
+    fn are_below(&self, num_rows: usize) -> bool {
+        self.last.is_none_or(|last| usize::try_from(last).is_ok_and(|last| last < num_rows))
+    }
 }
 
 fn wrong_states() -> Error {

@@ -23,12 +23,11 @@ use super::elementwise;
 use super::host;
 use super::launch::Launches;
 use super::measure;
-use crate::args::batch::Extent;
+use super::rows;
 use crate::args::cast::{self, CastArgs};
 use crate::args::fan::FanJob;
-use crate::args::row_jobs::{RowUpdateArgs, Rows, Scatter};
 use crate::args::update::{self, FromTo, UpdateArgs, UpdateJob};
-use crate::args::{quantize, row_jobs, sum};
+use crate::args::{quantize, sum};
 use crate::driver::card::Card;
 use crate::driver::memory::{address_of, address_on, from_to, locate, reading};
 
@@ -212,56 +211,20 @@ impl Backend for CudaBackend {
         measure::measure(self, jobs)
     }
 
+    fn plans_rows(&self) -> bool {
+        true
+    }
+
     fn sum_rows(&self, jobs: &mut [RowSumJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, row_jobs::RowSumJob>::new();
-        for job in jobs {
-            let card = self.card(job.device)?;
-            let addends = extents(card, job.addends.spans)?;
-            let dst = extent(card, reading(&job.dst))?;
-            let kernel = || Ok(row_jobs::sum_kernel(job.dtype));
-            let batch = launches.batch(card, job.dtype, kernel)?;
-            batch.push(job.dtype, &rows_of(&job.addends, &addends), dst)?;
-        }
-        // SAFETY: the ranges are memory of the GPU. `push` has checked that they contain the rows.
-        unsafe { launches.run(self) }
+        rows::sum_rows(self, jobs)
     }
 
     fn scatter_rows(&self, jobs: &mut [RowScatterJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, row_jobs::RowScatterJob>::new();
-        for job in jobs {
-            let card = self.card(job.device)?;
-            let row_bytes = job.row_len * job.dtype.size();
-            let (rows, dst) = (extent(card, job.rows)?, extent(card, reading(&job.dst))?);
-            let batch = launches.batch(card, (), || Ok(row_jobs::SCATTER_KERNEL.to_owned()))?;
-            batch.push(&Scatter { row_bytes, indices: job.indices, rows, dst })?;
-        }
-        // SAFETY: the ranges are memory of the GPU. `push` has checked that they contain the rows.
-        unsafe { launches.run(self) }
+        rows::scatter_rows(self, jobs)
     }
 
     fn update_rows(&self, jobs: &mut [RowUpdateJob<'_>]) -> Result<()> {
-        let mut launches = Launches::<_, row_jobs::RowUpdateJob>::new();
-        for job in jobs {
-            let (card, dtype) = (self.card(job.device)?, job.dtype);
-            let addends = extents(card, job.addends.spans)?;
-            let states = job.states.iter().flatten();
-            let states =
-                states.map(|state| extent(card, reading(state))).collect::<Result<Vec<_>>>()?;
-            let kernels =
-                || row_jobs::update_kernels(&job.rule, dtype).ok_or_else(|| no_float(dtype));
-            launches.batch_of_several(card, (discriminant(&job.rule), dtype), kernels)?.push(
-                &RowUpdateArgs {
-                    rule: &job.rule,
-                    dtype,
-                    gradient: rows_of(&job.addends, &addends),
-                    indices: job.indices,
-                    weight: extent(card, reading(&job.weight))?,
-                    states: &states,
-                },
-            )?;
-        }
-        // SAFETY: the ranges are memory of the GPU. `push` has checked that they contain the rows.
-        unsafe { launches.run(self) }
+        rows::update_rows(self, jobs)
     }
 
     fn quantize(&self, jobs: &mut [QuantizeJob<'_>]) -> Result<()> {
@@ -374,20 +337,6 @@ pub(crate) fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Re
         return Err(Error::Internal("addends of another length than their sum".to_owned()));
     }
     fallible::try_collect(spans.iter().map(|span| address_on(card, *span)))
-}
-
-/// Returns the address and length of a range on a GPU.
-fn extent(card: &Card, span: Span<'_>) -> Result<Extent> {
-    Ok(Extent { address: address_on(card, span)?, num_bytes: span.num_bytes })
-}
-
-fn extents(card: &Card, spans: &[Span<'_>]) -> Result<Vec<Extent>> {
-    fallible::try_collect(spans.iter().map(|span| extent(card, *span)))
-}
-
-fn rows_of<'a>(addends: &backend::RowAddends<'a>, extents: &'a [Extent]) -> Rows<'a> {
-    let backend::RowAddends { row_len, starts, sources, full, .. } = *addends;
-    Rows { row_len, starts, sources, full, addends: extents }
 }
 
 fn unseen() -> Error {

@@ -7,6 +7,9 @@ mod interop;
 mod launch;
 mod measure;
 mod methods;
+mod plan_rows;
+mod row_ids;
+mod rows;
 
 use std::fmt;
 use std::sync::Arc;

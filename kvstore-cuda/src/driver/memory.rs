@@ -16,7 +16,7 @@ use kvstore_core::{Backend, Device, DeviceMemory, Error, ForeignMemory, Layout, 
 
 use super::card::{Card, Identity};
 use super::devices::Devices;
-use crate::args::batch::Address;
+use crate::args::batch::{Address, Extent};
 use crate::args::update::FromTo;
 
 /// Blocks are multiples of this many bytes.
@@ -335,6 +335,11 @@ pub(crate) fn address_on(card: &Card, span: Span<'_>) -> Result<Address> {
 /// Returns the address of a destination. Fails if it is on another device.
 pub(crate) fn address_of(card: &Card, span: &SpanMut<'_>) -> Result<Address> {
     address_on(card, reading(span))
+}
+
+/// Returns the address and length of a range, like [`address_on`].
+pub(crate) fn extent(card: &Card, span: Span<'_>) -> Result<Extent> {
+    Ok(Extent { address: address_on(card, span)?, num_bytes: span.num_bytes })
 }
 
 /// Returns the addresses of an operand.

@@ -7,6 +7,9 @@ use kvstore_core::{BinaryOp, DType, UnaryOp};
 use kvstore_cuda::elementwise::{
     any_zero_kernel, binary_kernel, clip_kernel, fill_kernel, unary_kernel,
 };
+use kvstore_cuda::plan_rows::{
+    ADD_KERNEL, COUNT_KERNEL, LIST_KERNEL, LOCATE_KERNEL, MERGE_KERNEL, SCAN_KERNEL,
+};
 use kvstore_cuda::{broadcast, cast, compiled, norm, quantize, row_jobs, strided, sum, update};
 
 use crate::update::rules;
@@ -40,6 +43,8 @@ fn every_dtype_has_its_kernels() {
     let mut expected: BTreeSet<_> = DType::ALL.into_iter().flat_map(launched).collect();
     // Kernels that do not depend on the dtype.
     expected.extend([row_jobs::SCATTER_KERNEL, norm::PAIR_KERNEL].map(str::to_owned));
+    expected.extend([MERGE_KERNEL, COUNT_KERNEL, ADD_KERNEL].map(str::to_owned));
+    expected.extend([SCAN_KERNEL, LIST_KERNEL, LOCATE_KERNEL].map(str::to_owned));
     for size in [1, 2, 4, 8] {
         expected.extend([true, false].map(|is_gather| strided::kernel(size, is_gather)));
         expected.insert(broadcast::kernel(size as u64, [size as u64]).0.to_owned());

@@ -15,6 +15,7 @@ mod dtypes;
 mod elementwise;
 mod host;
 mod norm;
+mod plan_rows;
 mod quantize;
 mod row_jobs;
 mod strided;

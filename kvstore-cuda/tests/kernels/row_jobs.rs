@@ -4,12 +4,13 @@
 
 use std::mem::offset_of;
 
-use kvstore_core::backend::{self, RowSource};
+use kvstore_core::backend::{self, RowIds, RowSource, RowSources};
 use kvstore_core::storage::Span;
 use kvstore_core::{DType, Device};
 use kvstore_cuda::batch::{Batch, Extent};
+use kvstore_cuda::plan_rows::ListedRows;
 use kvstore_cuda::row_jobs::{
-    RowAddends, RowCut, RowScatterJob, RowSumJob, Rows, SCATTER_KERNEL, Scatter, sum_kernel,
+    Ids, RowAddends, RowCut, RowScatterJob, RowSumJob, Rows, SCATTER_KERNEL, Scatter, sum_kernel,
 };
 use proptest::prelude::*;
 
@@ -85,7 +86,14 @@ impl Case {
         spans: &'a [Span<'a>],
     ) -> backend::RowAddends<'a> {
         let (row_len, full) = (self.row_len, self.full);
-        backend::RowAddends { row_len, starts, sources, full, spans }
+        let sources = RowSources::Listed { starts, sources };
+        backend::RowAddends { row_len, sources, full, spans }
+    }
+
+    /// Returns the lists of the sources in these addends, in the form for a kernel.
+    pub(crate) fn listed(&self, dtype: DType, addends: &[Extent]) -> ListedRows {
+        let (starts, sources) = self.sources();
+        ListedRows::new(dtype, self.row_len, (&starts, &sources), addends).unwrap()
     }
 
     /// Returns the starts and the sources.
@@ -119,6 +127,22 @@ impl Case {
     }
 }
 
+/// Returns the rows to sum. The lists must be kept.
+pub(crate) fn rows<'a>(
+    (row_len, full): (usize, usize),
+    num_rows: usize,
+    listed: &ListedRows,
+    addends: &'a [Extent],
+) -> Rows<'a> {
+    let starts = if listed.starts.is_empty() { 0 } else { listed.starts.as_ptr() as u64 };
+    Rows { row_len, num_rows, sources: listed.sources.as_ptr() as u64, starts, full, addends }
+}
+
+/// Returns row indices in the memory of this process, which must be kept.
+pub(crate) fn ids(indices: &[i64]) -> Ids {
+    Ids { address: indices.as_ptr() as u64, len: indices.len(), last: indices.last().copied() }
+}
+
 pub(crate) fn extent(memory: &mut Memory) -> Extent {
     Extent { address: memory.address(), num_bytes: memory.num_bytes() }
 }
@@ -133,6 +157,7 @@ fn expected(dtype: DType, case: &Case, contents: &[Vec<u8>]) -> Vec<u8> {
         device: Device::cpu(0),
         dtype,
         addends: case.row_addends(&starts, &sources, &spans),
+        ids: &RowIds::new((0..).take(case.num_rows).collect()),
         dst: sum.span_mut(),
     };
     backend().sum_rows(&mut [job]).unwrap();
@@ -144,24 +169,23 @@ fn check(dtype: DType, cases: &[Case], num_blocks: u32, order: u32) {
     let mut memory = Vec::new();
     for case in cases {
         let contents = case.contents(dtype, |len, seed| bytes(len * dtype.size(), seed));
-        let (starts, sources) = case.sources();
         let num_bytes = case.num_rows * case.row_len * dtype.size();
         let mut dst = case.place(dtype, 0, &vec![1; num_bytes]);
         let places = contents.iter().enumerate();
         let mut addends: Vec<Memory> =
             places.map(|(number, it)| case.place(dtype, number + 1, it)).collect();
         let extents: Vec<Extent> = addends.iter_mut().map(extent).collect();
-        let (row_len, full) = (case.row_len, case.full);
-        let rows = Rows { row_len, starts: &starts, sources: &sources, full, addends: &extents };
+        let listed = case.listed(dtype, &extents);
+        let rows = rows((case.row_len, case.full), case.num_rows, &listed, &extents);
         batch.push(dtype, &rows, extent(&mut dst)).unwrap();
         let expected =
             if case.num_rows == 0 { Vec::new() } else { expected(dtype, case, &contents) };
-        memory.push((expected, dst, addends, contents));
+        memory.push((expected, dst, addends, contents, listed));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
     // SAFETY: the batch was built from memory and lists that exist.
     unsafe { launch(&sum_kernel(dtype), &args, num_blocks, order) };
-    for (expected, mut dst, mut addends, contents) in memory {
+    for (expected, mut dst, mut addends, contents, _) in memory {
         assert_same(dtype, &expected, &dst.content());
         for (addend, content) in addends.iter_mut().zip(&contents) {
             assert_eq!(addend.content(), *content);
@@ -224,7 +248,7 @@ impl DenseCase {
             device: Device::cpu(0),
             dtype: self.dtype,
             row_len: self.row_len,
-            indices: &indices,
+            ids: &RowIds::new(indices),
             rows: rows.span(),
             dst: dst.span_mut(),
         };
@@ -243,13 +267,13 @@ fn check_dense_cases(dense_cases: &[DenseCase], num_blocks: u32, order: u32) {
         let mut rows = Memory::new(&content, place(dense.beyond.0));
         let mut dst = Memory::new(&vec![1; dense.num_rows * row_bytes], place(dense.beyond.1));
         let (from, to) = (extent(&mut rows), extent(&mut dst));
-        batch.push(&Scatter { row_bytes, indices: &indices, rows: from, dst: to }).unwrap();
-        memory.push((dense.expected(&content), rows, dst, content));
+        batch.push(&Scatter { row_bytes, ids: ids(&indices), rows: from, dst: to }).unwrap();
+        memory.push((dense.expected(&content), rows, dst, content, indices));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
     // SAFETY: the batch was built from memory and lists that exist.
     unsafe { launch(SCATTER_KERNEL, &args, num_blocks, order) };
-    for (expected, mut rows, mut dst, content) in memory {
+    for (expected, mut rows, mut dst, content, _) in memory {
         assert_eq!(dst.content(), expected);
         assert_eq!(rows.content(), content);
     }
@@ -289,7 +313,8 @@ fn every_half_precision_number_is_gathered_unchanged() {
         let row_len = 512 / dtype.size();
         let (mut from, mut to) = (Memory::new(&all, 0), Memory::new(&vec![0; all.len()], 0));
         let addends = [extent(&mut from)];
-        let rows = Rows { row_len, starts: &starts, sources: &sources, full: 1, addends: &addends };
+        let listed = ListedRows::new(dtype, row_len, (&starts, &sources), &addends).unwrap();
+        let rows = rows((row_len, 1), 256, &listed, &addends);
         let mut batch = Batch::<RowSumJob>::default();
         batch.push(dtype, &rows, extent(&mut to)).unwrap();
         let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
@@ -303,37 +328,34 @@ fn every_half_precision_number_is_gathered_unchanged() {
 fn missing_rows_are_errors() {
     let addends = [Extent { address: 64, num_bytes: 3 * 16 }];
     let dst = Extent { address: 128, num_bytes: 16 };
-    let mut sums = Batch::<RowSumJob>::default();
-    let mut push = |starts: &[usize], addend, row| {
+    let listed = |starts: &[usize], addend, row| {
         let sources = [RowSource { addend, row }];
-        let rows = Rows { row_len: 4, starts, sources: &sources, full: 1, addends: &addends };
-        sums.push(DType::F32, &rows, dst).is_ok()
+        ListedRows::new(DType::F32, 4, (starts, &sources), &addends).ok()
     };
-    assert!(push(&[0, 1], 0, 2));
-    assert!(!push(&[0, 1], 0, 3));
-    assert!(!push(&[0, 1], 1, 0));
-    assert!(!push(&[0, 1], 0, usize::MAX));
-    assert!(!push(&[0, 2], 0, 0));
-    assert!(!push(&[2, 1], 0, 0));
-    assert!(!push(&[0, 1, 1], 0, 0));
-    assert_eq!((sums.jobs().len(), sums.addends()), (1, &[64 + 32][..]));
+    let found = listed(&[0, 1], 0, 2).unwrap();
+    assert_eq!((found.sources, found.starts), (vec![64 + 32], vec![]));
+    let found = listed(&[0, 1, 1], 0, 0).unwrap();
+    assert_eq!((found.sources, found.starts), (vec![64], vec![0, 1, 1]));
+    assert!(listed(&[0, 1], 0, 3).is_none());
+    assert!(listed(&[0, 1], 1, 0).is_none());
+    assert!(listed(&[0, 1], 0, usize::MAX).is_none());
+    assert!(listed(&[0, 2], 0, 0).is_none());
+    assert!(listed(&[2, 1], 0, 0).is_none());
+
+    let mut sums = Batch::<RowSumJob>::default();
+    let found = listed(&[0, 1], 0, 0).unwrap();
+    assert!(sums.push(DType::F32, &rows((4, 1), 2, &found, &addends), dst).is_err());
+    assert!(sums.push(DType::F32, &rows((4, 1), 1, &found, &addends), dst).is_ok());
+    assert_eq!(sums.jobs().len(), 1);
 
     let mut dense_cases = Batch::<RowScatterJob>::default();
     let mut push = |row_bytes, indices: &[i64]| {
         let rows = Extent { address: 64, num_bytes: 16 };
         let dst = Extent { address: 128, num_bytes: 3 * 16 };
-        dense_cases.push(&Scatter { row_bytes, indices, rows, dst }).is_ok()
+        dense_cases.push(&Scatter { row_bytes, ids: ids(indices), rows, dst }).is_ok()
     };
     assert!(push(16, &[2]) && push(8, &[0, 5]) && push(16, &[]));
-    for (row_bytes, indices) in [
-        (16, &[3][..]),
-        (16, &[-1]),
-        (16, &[0, 1]),
-        (8, &[1, 0]),
-        (8, &[1, 1]),
-        (7, &[0]),
-        (0, &[]),
-    ] {
+    for (row_bytes, indices) in [(16, &[3][..]), (16, &[-1]), (16, &[0, 1]), (7, &[0]), (0, &[])] {
         assert!(!push(row_bytes, indices), "{row_bytes}, {indices:?}");
     }
     assert_eq!(dense_cases.jobs().len(), 3);
@@ -356,8 +378,8 @@ fn cut_layout(job: usize) -> [usize; 6] {
 fn structs_have_the_same_layout_as_in_c() {
     let sum = [size_of::<RowSumJob>(), offset_of!(RowSumJob, first_tile)];
     let addends = [
-        offset_of!(RowAddends, first_source),
-        offset_of!(RowAddends, first_start),
+        offset_of!(RowAddends, sources),
+        offset_of!(RowAddends, starts),
         offset_of!(RowAddends, full),
     ]
     .map(|offset| offset_of!(RowSumJob, addends) + offset);
@@ -365,8 +387,8 @@ fn structs_have_the_same_layout_as_in_c() {
     let fields = [
         offset_of!(RowScatterJob, rows),
         offset_of!(RowScatterJob, dst),
-        offset_of!(RowScatterJob, first_index),
-        offset_of!(RowScatterJob, num_indices),
+        offset_of!(RowScatterJob, ids),
+        offset_of!(RowScatterJob, num_ids),
     ];
     let expected: Vec<u64> = sum
         .into_iter()

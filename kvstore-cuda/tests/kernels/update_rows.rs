@@ -6,17 +6,18 @@ use std::array::from_fn;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
 
-use kvstore_core::backend;
+use kvstore_core::backend::{self, RowIds};
 use kvstore_core::optimizer::{MAX_STATES, UpdateRule};
 use kvstore_core::storage::{Span, SpanMut};
 use kvstore_core::{DType, Device};
 use kvstore_cuda::batch::{Batch, Extent};
-use kvstore_cuda::row_jobs::{RowUpdateArgs, RowUpdateJob, Rows, update_kernels};
+use kvstore_cuda::plan_rows::ListedRows;
+use kvstore_cuda::row_jobs::{RowUpdateArgs, RowUpdateJob, update_kernels};
 use proptest::prelude::*;
 
 use crate::device::{Memory, launch, layout};
 use crate::host::{Block, assert_same, backend, floats, numbers};
-use crate::row_jobs::{Case, below, cases, extent, with_zeros};
+use crate::row_jobs::{Case, below, cases, extent, ids, rows, with_zeros};
 use crate::update::rules;
 
 /// Returns the rules of every formula that can update single rows.
@@ -43,7 +44,7 @@ fn structs_have_the_same_layout_as_in_c() {
         offset_of!(RowUpdateJob, weight),
         offset_of!(RowUpdateJob, states),
         offset_of!(RowUpdateJob, scalars),
-        offset_of!(RowUpdateJob, first_index),
+        offset_of!(RowUpdateJob, ids),
     ];
     assert_eq!(layout::<8>("kv_update_rows_layout"), expected.map(|number| number as u64));
 }
@@ -102,7 +103,7 @@ fn expected(rule: UpdateRule, dtype: DType, case: &Case, contents: &Contents) ->
         device: Device::cpu(0),
         dtype,
         addends: case.row_addends(&starts, &sources, &spans),
-        indices: &contents.indices,
+        ids: &RowIds::new(contents.indices.clone()),
         weight: weight.span_mut(),
         states: slots,
     };
@@ -116,7 +117,6 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
     let mut memory = Vec::new();
     for case in cases.iter().filter(|case| case.num_rows > 0) {
         let contents = contents(&rule, dtype, case);
-        let (starts, sources) = case.sources();
         let mut weight = case.place(dtype, 0, &contents.weight);
         let places = contents.states.iter().enumerate();
         let mut states: Vec<Memory> =
@@ -125,24 +125,25 @@ fn check(rule: UpdateRule, dtype: DType, cases: &[Case], num_blocks: u32, order:
         let mut addends: Vec<Memory> =
             places.map(|(number, it)| case.place(dtype, number + 5, it)).collect();
         let extents: Vec<Extent> = addends.iter_mut().map(extent).collect();
-        let (row_len, full) = (case.row_len, case.full);
+        let listed = case.listed(dtype, &extents);
         let step = RowUpdateArgs {
             rule: &rule,
             dtype,
-            gradient: Rows { row_len, starts: &starts, sources: &sources, full, addends: &extents },
-            indices: &contents.indices,
+            gradient: rows((case.row_len, case.full), case.num_rows, &listed, &extents),
+            ids: ids(&contents.indices),
             weight: extent(&mut weight),
             states: &states.iter_mut().map(extent).collect::<Vec<_>>(),
         };
         batch.push(&step).unwrap();
-        memory.push((expected(rule, dtype, case, &contents), contents, weight, states, addends));
+        let expected = expected(rule, dtype, case, &contents);
+        memory.push((expected, contents, weight, states, addends, listed));
     }
     let args = batch.args(batch.jobs().as_ptr() as u64, batch.addends().as_ptr() as u64);
     for kernel in update_kernels(&rule, dtype).unwrap() {
         // SAFETY: the batch was built from memory and lists that exist.
         unsafe { launch(&kernel, &args, num_blocks, order) };
     }
-    for (expected, contents, mut weight, mut states, mut addends) in memory {
+    for (expected, contents, mut weight, mut states, mut addends, _) in memory {
         let mut expected = expected.into_iter();
         assert_same(dtype, &expected.next().unwrap(), &weight.content());
         for (state, expected) in states.iter_mut().zip(expected) {
@@ -197,16 +198,16 @@ fn inputs_that_do_not_match_are_errors() {
         let starts = [0, 1, 2];
         let sources = from_fn::<_, 2, _>(|row| backend::RowSource { addend: 0, row });
         let addends = [Extent { address: 64, num_bytes: 2 * 16 }];
-        let gradient =
-            Rows { row_len: 4, starts: &starts, sources: &sources, full: 1, addends: &addends };
+        let listed = ListedRows::new(DType::F32, 4, (&starts, &sources), &addends).unwrap();
+        let (gradient, ids) = (rows((4, 1), 2, &listed, &addends), ids(indices));
         let [weight, states @ ..] = num_bytes.map(|num_bytes| Extent { address: 128, num_bytes });
         batch
-            .push(&RowUpdateArgs { rule: &rule, dtype, gradient, indices, weight, states: &states })
+            .push(&RowUpdateArgs { rule: &rule, dtype, gradient, ids, weight, states: &states })
             .is_ok()
     };
     let whole = [3 * 16; 3];
     assert!(push(DType::F32, &[0, 2], whole));
-    for indices in [&[0, 3][..], &[2, 0], &[1, 1], &[-1, 0], &[0], &[0, 1, 2]] {
+    for indices in [&[0, 3][..], &[-2, -1], &[0], &[0, 1, 2]] {
         assert!(!push(DType::F32, indices, whole), "{indices:?}");
     }
     assert!(!push(DType::F32, &[0, 2], [48, 48, 32]));

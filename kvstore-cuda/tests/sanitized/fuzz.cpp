@@ -5,6 +5,7 @@
 #include "elementwise.cu"
 #include "measure.cu"
 #include "norm.cu"
+#include "plan_rows.cu"
 #include "quantize.cu"
 #include "rows.cu"
 #include "strided.cu"
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <vector>
 
 static std::mt19937_64 random_words;
@@ -38,10 +40,10 @@ struct Memory {
     }
 
     // Returns a copy of the words in an allocation of exactly their length.
-    const u64 *list(const std::vector<u64> &words) {
-        u64 address = range(8 * words.size(), 0);
-        if (!words.empty()) memcpy((void *)address, words.data(), 8 * words.size());
-        return (const u64 *)address;
+    template <class Word> const Word *list(const std::vector<Word> &words) {
+        u64 num_bytes = sizeof(Word) * words.size(), address = range(num_bytes, 0);
+        if (!words.empty()) memcpy((void *)address, words.data(), num_bytes);
+        return (const Word *)address;
     }
 };
 
@@ -248,27 +250,23 @@ static std::vector<u64> random_indices(u64 count) {
     return indices;
 }
 
-static RowAddends random_addends(Memory &memory, std::vector<u64> &lists, u64 num_rows,
-                                 u64 row_bytes, u64 beyond) {
+static RowAddends random_addends(Memory &memory, u64 num_rows, u64 row_bytes, u64 beyond) {
     bool has_starts = below(4) != 0;
     u64 num_addends = 1 + below(3), addends[3], rows[3];
     for (u64 n = 0; n < num_addends; n++)
         addends[n] = memory.range((rows[n] = 1 + below(5)) * row_bytes, beyond);
-    RowAddends made = {(u32)lists.size(), KV_NEVER, (u32)below(5), 0};
+    std::vector<u64> sources;
     std::vector<u32> starts;
     for (u64 row = 0; row < num_rows; row++) {
-        starts.push_back((u32)(lists.size() - made.first_source));
+        starts.push_back((u32)sources.size());
         for (u64 count = has_starts ? below(6) : 1; count > 0; count--) {
             u64 addend = below(num_addends);
-            lists.push_back(addends[addend] + below(rows[addend]) * row_bytes);
+            sources.push_back(addends[addend] + below(rows[addend]) * row_bytes);
         }
     }
-    starts.push_back((u32)(lists.size() - made.first_source));
-    if (!has_starts) return made;
-    made.first_start = (u32)lists.size();
-    if (starts.size() % 2) starts.push_back(0);
-    for (size_t n = 0; n < starts.size(); n += 2)
-        lists.push_back(starts[n] | (u64)starts[n + 1] << 32);
+    starts.push_back((u32)sources.size());
+    RowAddends made = {(u64)memory.list(sources), 0, (u32)below(5), 0};
+    if (has_starts) made.starts = (u64)memory.list(starts);
     return made;
 }
 
@@ -286,8 +284,7 @@ static void fuzz_sum_rows(Kernel kernel, u64 size) {
         u32 unit = random_unit(size, beyond);
         RowCut cut = random_cut(unit, batch.num_tiles);
         u64 row_bytes = cut.num_units * unit * size, place = beyond * size % 16;
-        RowAddends addends =
-            random_addends(batch.memory, batch.list, cut.num_rows, row_bytes, place);
+        RowAddends addends = random_addends(batch.memory, cut.num_rows, row_bytes, place);
         batch.jobs.push_back(
             {first_tile, cut, addends, batch.memory.range(cut.num_rows * row_bytes, place)});
     }
@@ -307,8 +304,9 @@ static void fuzz_scatter_rows() {
         u64 number = indices.size() - 1,
             rows = batch.memory.range(number * row_bytes, below(3) * unit);
         u64 dst = batch.memory.range(cut.num_rows * row_bytes, below(3) * unit);
-        batch.jobs.push_back({first_tile, cut, rows, dst, (u32)batch.list.size(), (u32)number});
-        batch.list.insert(batch.list.end(), indices.begin(), indices.end() - 1);
+        indices.pop_back();
+        u64 ids = (u64)batch.memory.list(indices);
+        batch.jobs.push_back({first_tile, cut, rows, dst, ids, (u32)number, 0});
     }
     batch.run({kv_scatter_rows});
 }
@@ -326,8 +324,8 @@ static void fuzz_update_rows(const std::vector<Kernel> &kernels, u32 num_states,
         u32 unit = random_unit(size, beyond);
         job.cut = random_cut(unit, batch.num_tiles);
         u64 row_len = job.cut.num_units * unit;
-        job.addends = random_addends(memory, batch.list, job.cut.num_rows, row_len * size,
-                                     beyond * size % 16);
+        job.addends =
+            random_addends(memory, job.cut.num_rows, row_len * size, beyond * size % 16);
         std::vector<u64> indices = random_indices(job.cut.num_rows);
         auto range = [&](u64 of) {
             return memory.range(indices.back() * row_len * of, beyond * of % 16);
@@ -339,11 +337,76 @@ static void fuzz_update_rows(const std::vector<Kernel> &kernels, u32 num_states,
                                 ? memory.range(indices.back() * number, 0)
                                 : range(number);
         for (double &scalar : job.scalars) scalar = (double)below(1000) / 500;
-        job.first_index = (u32)batch.list.size();
-        batch.list.insert(batch.list.end(), indices.begin(), indices.end() - 1);
+        indices.pop_back();
+        job.ids = (u64)memory.list(indices);
         batch.jobs.push_back(job);
     }
     batch.run(kernels);
+}
+
+// Plans some unions in one merged order. Checks that every row gets its start.
+static void fuzz_plan_rows() {
+    Batch<RowList> batch;
+    Memory &memory = batch.memory;
+    std::vector<std::vector<std::vector<u64>>> unions(1 + below(3));
+    u64 num_sources = 0, num_rows = 0;
+    for (auto &lists : unions) {
+        std::set<u64> rows;
+        lists.resize(1 + below(5));
+        for (auto &list : lists) {
+            list = random_indices(below(2) ? below(9) : below(3000));
+            list.pop_back();
+            rows.insert(list.begin(), list.end());
+            num_sources += list.size();
+        }
+        num_rows += rows.size();
+    }
+    u64 merged = memory.range(8 * num_sources, 0), sources = memory.range(8 * num_sources, 0);
+    u64 place = 0;
+    for (auto &lists : unions) {
+        u32 first = (u32)batch.jobs.size(), end = first + (u32)lists.size();
+        u64 begin = place;
+        for (auto &list : lists) {
+            u64 ids = (u64)memory.list(list), rows = random_words(), row_bytes = below(99);
+            batch.jobs.push_back({batch.num_tiles, ids, rows, row_bytes, merged + 8 * begin,
+                                  sources + 8 * begin, (u32)list.size(), first, end, 0});
+            batch.num_tiles += (list.size() + KV_THREADS - 1) / KV_THREADS;
+            place += list.size();
+        }
+    }
+    if (num_sources == 0) return;
+    batch.run({kv_merge_rows});
+    std::vector<u64> lens = {(num_sources + KV_PLACES - 1) / KV_PLACES}, counts;
+    while (lens.back() > KV_COUNTS) lens.push_back((lens.back() + KV_COUNTS - 1) / KV_COUNTS);
+    for (u64 len : lens) counts.push_back(memory.range(4 * len, 0));
+    ChunkArgs args = {merged, counts[0], 0, 0, num_sources, 0, 0};
+    run(kv_count_rows, &args);
+    for (size_t n = 1; n < lens.size(); n++) {
+        args = {counts[n - 1], counts[n], 0, 0, lens[n - 1], 0, 0};
+        run(kv_add_counts, &args);
+    }
+    for (size_t n = lens.size() - 1; n > 0; n--) {
+        args = {0, counts[n - 1], counts[n], 0, lens[n - 1], n + 1 == lens.size(), 0};
+        run(kv_scan_counts, &args);
+    }
+    u64 starts = memory.range(4 * (num_rows + 1), 0), ids = memory.range(8 * num_rows, 0);
+    args = {merged, starts, counts[0], ids, num_sources, lens.size() == 1, 0};
+    run(kv_list_rows, &args);
+    const u32 *found = (const u32 *)starts;
+    if (!std::is_sorted(found, found + num_rows + 1) || found[num_rows] != num_sources) abort();
+}
+
+static void fuzz_locate_rows() {
+    Batch<LocateJob> batch;
+    for (u64 count = 1 + below(4); count > 0; count--) {
+        std::vector<u64> indices = random_indices(below(3000));
+        indices.pop_back();
+        u64 num_rows = indices.size(), ids = below(2) ? (u64)batch.memory.list(indices) : 0;
+        batch.jobs.push_back({batch.num_tiles, ids, random_words(), below(99),
+                              batch.memory.range(8 * num_rows, 0), num_rows});
+        batch.num_tiles += (num_rows + KV_THREADS - 1) / KV_THREADS;
+    }
+    batch.run({kv_locate_rows});
 }
 
 // Runs every operation by its code, and invalid codes. Divisors may be 0.
@@ -422,6 +485,8 @@ int main(int, char **arguments) {
         KV_FLOATS(FUZZ_SUM_ROWS)
         KV_WORDS(FUZZ_SUM_ROWS)
         fuzz_scatter_rows();
+        for (int count = 0; count < 5; count++) fuzz_plan_rows();
+        fuzz_locate_rows();
         KV_LAZY_FORMULAS(FUZZ_UPDATE_ROWS)
         KV_ROW_FORMULAS(FUZZ_ROWWISE)
         KV_LAYER_FORMULAS(FUZZ_MEASURE_STEP)

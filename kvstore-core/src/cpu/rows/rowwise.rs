@@ -52,12 +52,12 @@ impl Job for Rowwise<'_, '_> {
         Self: 'j;
 
     fn len(&self) -> usize {
-        self.0.job.indices.len() * self.0.job.addends.row_len
+        self.0.job.ids.len() * self.0.job.addends.row_len
     }
 
     fn open(&mut self) -> Result<RowwisePiece<'_>> {
         let WithRanges { job, ranges } = &mut self.0;
-        let gradient = Addends::new(job.addends, ranges);
+        let gradient = Addends::new(job.addends, ranges)?;
         gradient.check(job.dtype)?;
         // The first state of a half-precision weight is its master copy. It has one number per
         // element, unlike the other states, which have one per row.
@@ -73,7 +73,7 @@ impl Job for Rowwise<'_, '_> {
         let piece = RowwisePiece {
             rule: job.rule,
             dtype: job.dtype,
-            indices: job.indices,
+            indices: job.ids.indices(),
             gradient,
             first: 0,
             base: 0,

@@ -20,7 +20,7 @@ impl Job for RowScatterJob<'_> {
         Ok(Scattered {
             size: self.dtype.size(),
             row_len: self.row_len,
-            indices: self.indices,
+            indices: self.ids.indices(),
             rows: bytes(self.rows)?,
             dst: bytes_mut(self.dst.reborrow())?,
             start: 0,

@@ -1,12 +1,14 @@
 //! Sums row-sparse values. Each row of the sum is the left fold of its sources.
 
 use super::{AHEAD, RowPart, RowParts, WithRanges, read_ahead, wrong_rows};
-use crate::backend::{RowAddends, RowSource, RowSumJob};
+use crate::backend::{RowAddends, RowSource, RowSources, RowSumJob};
 use crate::cpu::half::{Half, narrow, widen};
 use crate::cpu::memory::{bytes_mut, cast, cast_mut};
 use crate::cpu::sum::{Add, BLOCK};
 use crate::cpu::threads::{Job, Split};
-use crate::types::{DType, Element, Result, full_types, half_types, integer_types, with_element};
+use crate::types::{
+    DType, Element, Error, Result, full_types, half_types, integer_types, with_element,
+};
 
 /// The addends of a sum: [`RowAddends`] with their memory as bytes.
 #[derive(Clone, Copy)]
@@ -20,9 +22,12 @@ pub(super) struct Addends<'a> {
 
 impl<'a> Addends<'a> {
     /// Returns the addends. `ranges` are the bytes of their spans.
-    pub(super) fn new(addends: RowAddends<'a>, ranges: &'a [&'a [u8]]) -> Self {
-        let RowAddends { row_len, starts, sources, full, .. } = addends;
-        Self { row_len, starts, sources, full, ranges }
+    pub(super) fn new(addends: RowAddends<'a>, ranges: &'a [&'a [u8]]) -> Result<Self> {
+        let RowAddends { row_len, sources, full, .. } = addends;
+        let RowSources::Listed { starts, sources } = sources else {
+            return Err(Error::Internal("a sum of rows without lists of its sources".to_owned()));
+        };
+        Ok(Self { row_len, starts, sources, full, ranges })
     }
 
     /// Checks that every source is in the memory of its addend.
@@ -126,7 +131,7 @@ impl Job for WithRanges<'_, RowSumJob<'_>> {
 
     fn open(&mut self) -> Result<RowSums<'_>> {
         let Self { job, ranges } = self;
-        let addends = Addends::new(job.addends, ranges);
+        let addends = Addends::new(job.addends, ranges)?;
         if job.dst.num_bytes != addends.num_rows() * addends.row_len * job.dtype.size() {
             return Err(wrong_rows());
         }

@@ -22,18 +22,18 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
         Self: 'j;
 
     fn len(&self) -> usize {
-        self.job.indices.len() * self.job.addends.row_len
+        self.job.ids.len() * self.job.addends.row_len
     }
 
     fn open(&mut self) -> Result<RowUpdatePiece<'_>> {
         let Self { job, ranges } = self;
         let num_elements = job.weight.num_bytes / job.dtype.size();
-        let gradient = Addends::new(job.addends, ranges);
+        let gradient = Addends::new(job.addends, ranges)?;
         // Check everything before the first row changes.
         gradient.check(job.dtype)?;
         // If rows have no elements, the length of the weight does not limit the row indices.
         let num_rows = num_elements.checked_div(gradient.row_len).unwrap_or(usize::MAX);
-        gradient.check_indices(job.indices, num_rows)?;
+        gradient.check_indices(job.ids.indices(), num_rows)?;
         let mut states = [const { None }; MAX_STATES];
         for (slot, state) in states.iter_mut().zip(&mut job.states) {
             let open = |state| bytes_mut(state).map(InOutSlice::InPlace);
@@ -42,8 +42,8 @@ impl Job for WithRanges<'_, RowUpdateJob<'_>> {
         Ok(RowUpdatePiece {
             rule: job.rule,
             dtype: job.dtype,
-            indices: job.indices,
-            len: job.indices.len() * gradient.row_len,
+            indices: job.ids.indices(),
+            len: job.ids.len() * gradient.row_len,
             gradient,
             weight: InOutSlice::InPlace(bytes_mut(job.weight.reborrow())?),
             states,
