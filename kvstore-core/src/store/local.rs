@@ -24,7 +24,7 @@ use super::home::Home;
 use super::hooks::Hooks;
 use super::norms::check_clip;
 use super::policy::{ActiveOptimizer, Policy, RowUse};
-use super::pull_rows::pull_rows;
+use super::pull_rows::{ascending, pull_rows};
 use super::push::{Push, PushedValue, ReplacedValues};
 use super::scratch::Scratch;
 use super::snapshot::{SavedPolicy, SavedSettings, Snapshot};
@@ -36,7 +36,7 @@ use crate::backend::registry::Backends;
 use crate::codec::Compression;
 use crate::fallible;
 use crate::optimizer::{Optimizer, OptimizerState};
-use crate::rows::{RowSparse, Value, check_ids};
+use crate::rows::{RowSparse, Value};
 use crate::tensor::Tensor;
 use crate::types::{Error, Key, Result, check_lengths};
 
@@ -430,8 +430,7 @@ impl KvStore for LocalStore {
         self.table.look_up(keys, |position, entry| {
             entry.check()?;
             let ids = ids.get(position).copied().unwrap_or_default();
-            check_ids(&format!("key `{}`", entry.key()), entry.spec().shape(), ids)?;
-            requested.push((Arc::clone(entry), ids));
+            requested.push((Arc::clone(entry), ascending(entry, ids)?));
             Ok(())
         })?;
         pull_rows(&self.backends, &requested)
