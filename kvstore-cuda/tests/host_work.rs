@@ -26,9 +26,14 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn backends() -> Backends {
+    backends_of(1)
+}
+
+/// Returns backends with this number of devices, which share a GPU.
+fn backends_of(num_devices: usize) -> Backends {
     null::load().unwrap();
     let host = CpuBackend::with_threads(1);
-    let gpus = CudaBackend::with_devices(Arc::clone(&host), None).unwrap();
+    let gpus = CudaBackend::with_devices(Arc::clone(&host), Some(num_devices)).unwrap();
     Backends::new(vec![host, gpus])
 }
 
@@ -324,4 +329,25 @@ fn row_indices_on_the_gpu_are_freed_with_their_value() {
     drop(value);
     assert!(gpus.live_bytes() <= before - elements, "{ids} bytes of indices are still there");
     assert_eq!(on_host.indices(), some_ids(0, 10_000));
+}
+
+/// A value of another device is copied in each push, but its row indices only in the first one.
+#[test]
+fn row_indices_are_copied_once_to_each_device() {
+    let _alone = alone();
+    let backends = backends_of(2);
+    let keys = keys(1);
+    let store = store_of_rows(&backends, &keys, None, NUM_ROWS);
+    let values: Vec<Value> = (0..2_u32)
+        .map(|device| {
+            let value = rows(&backends, device as usize, 5000);
+            value.to_device(&backends, Device::gpu(device)).unwrap().into()
+        })
+        .collect();
+    let pushed_keys = vec![keys[0].clone(); 2];
+    store.push(&pushed_keys, &values, 0).unwrap();
+    let counts = counted("push of known rows on two devices", || {
+        store.push(&pushed_keys, &values, 0).unwrap();
+    });
+    assert!(count(&counts, "bytes_in") < 500, "{counts:?}");
 }

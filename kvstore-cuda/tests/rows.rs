@@ -14,11 +14,12 @@ mod cards;
 
 use std::thread;
 
-use cards::alone;
+use cards::{alone, is_real};
 use kvstore_core::{
     Backends, DType, Device, Key, KvStore, LocalStore, Optimizer, RowSparse, Scalar, Tensor,
     TensorSpec, Value,
 };
+use kvstore_emulator as emulator;
 
 const NUM_ROWS: usize = 50_000;
 const WIDTH: usize = 3;
@@ -149,4 +150,65 @@ fn threads_that_share_rows_get_the_same_sums() {
             }
         });
     }
+}
+
+/// A push that fails changes nothing, and leaves valid copies of the row indices.
+#[test]
+fn failed_pushes_of_rows_change_nothing() {
+    let _alone = alone();
+    if is_real() {
+        println!("not run: only the emulated driver can be made to fail");
+        return;
+    }
+    for optimizer in [None, Some(Optimizer::sgd())] {
+        for (function, failure) in
+            [("cuMemAlloc_v2", "+=2"), ("cuMemcpyHtoDAsync_v2", ""), ("cuLaunchKernel", "")]
+        {
+            let num_failures = fail_pushes(optimizer.as_ref(), function, failure);
+            assert!(num_failures >= 4, "{function} fails {num_failures} times");
+        }
+    }
+}
+
+/// Lets each call of a driver function in a push fail in turn. Returns the number of failed pushes.
+fn fail_pushes(optimizer: Option<&Optimizer>, function: &str, failure: &str) -> usize {
+    let backends = cards::backends(1);
+    let gpus = backends.of(Device::gpu(0)).unwrap();
+    let key = [Key::new("w").unwrap()];
+    let store_on = |device: Device| {
+        let store = LocalStore::new("device", backends.clone()).unwrap();
+        let spec = TensorSpec::new([NUM_ROWS, WIDTH], DType::F32);
+        let weight = Tensor::full(&backends, device, spec, Scalar::Float(0.5)).unwrap();
+        store.init(&key, &[weight.into()]).unwrap();
+        if let Some(optimizer) = optimizer {
+            store.set_optimizer(optimizer.clone()).unwrap();
+        }
+        store
+    };
+    let bits = |store: &LocalStore| store.pull(&key, 0).unwrap()[0].to_bytes().unwrap();
+    let (store, host) = (store_on(Device::gpu(0)), store_on(Device::cpu(0)));
+    let pushed_keys = vec![key[0].clone(); 3];
+    let mut numbers = Numbers(99);
+    for number in 0.. {
+        let on_host: Vec<RowSparse> =
+            (0..3).map(|_| numbers.value(&backends, Device::cpu(0))).collect();
+        let values = on_host.iter().map(|value| value.to_device(&backends, Device::gpu(0)));
+        let values: Vec<Value> = values.map(|value| value.unwrap().into()).collect();
+        let before = bits(&store);
+        gpus.trim();
+        emulator::fail(&format!("{function}:{number}{failure}")).unwrap();
+        let result = store.push(&pushed_keys, &values, 0);
+        emulator::fail("").unwrap();
+        if result.is_err() {
+            assert!(bits(&store) == before, "{function} {number} changes a value");
+            store.push(&pushed_keys, &values, 0).unwrap();
+        }
+        let on_host: Vec<Value> = on_host.into_iter().map(Value::from).collect();
+        host.push(&pushed_keys, &on_host, 0).unwrap();
+        assert!(bits(&store) == bits(&host), "after {function} {number}");
+        if result.is_ok() {
+            return number;
+        }
+    }
+    0
 }

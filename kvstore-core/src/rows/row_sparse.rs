@@ -195,8 +195,11 @@ impl RowSparse {
             return Ok(self.clone());
         }
         let rows = self.rows().to_device(backends, device)?;
-        // Copies of the indices on the old device must not live as long as the moved value.
-        let ids = Arc::new(self.ids().without_copies());
+        // A value on several devices of a kind shares the copies of its indices. Others must not
+        // keep memory of the old device.
+        let is_same_kind = self.device().kind() == device.kind();
+        let without_copies = || Arc::new(self.ids().without_copies());
+        let ids = if is_same_kind { Arc::clone(self.ids()) } else { without_copies() };
         Ok(Self::from_parts(self.spec().clone(), ids, rows))
     }
 
