@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn eviction_moves_no_other_block() {
         let blocks = FreeBlocks::new();
-        let num_blocks = if cfg!(miri) { 10 } else { 1000 };
+        let num_blocks = if cfg!(miri) { 5 } else { 1000 };
         (0..num_blocks).for_each(|_| drop(put(&blocks, 1000)));
         let addresses = || -> Vec<usize> {
             let list = blocks.list(SizeClass::of(1000).index).unwrap();

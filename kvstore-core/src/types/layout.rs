@@ -109,7 +109,8 @@ mod tests {
             .flat_map(|length| strides.iter().map(move |&stride| Axis { length, stride }))
             .collect();
         let (mut num_overlapping, mut num_layouts) = (0, 0);
-        for size in [1, 2, 4] {
+        let sizes = if cfg!(miri) { &[2][..] } else { &[1, 2, 4] };
+        for &size in sizes {
             for (a, b) in axes.iter().flat_map(|a| axes.iter().map(move |b| (*a, *b))) {
                 for c in axes.iter().step_by(3) {
                     let layout = Layout { size, axes: vec![a, b, *c] };
