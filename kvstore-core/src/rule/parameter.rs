@@ -1,5 +1,7 @@
 //! The definition of an optimizer, its hyper-parameters with their valid values, and [`KeyUpdate`].
 
+use std::cell::Cell;
+
 use crate::types::Key;
 
 /// The definition of an optimizer: its names, its hyper-parameters, and the function that folds
@@ -239,7 +241,46 @@ impl KeyUpdate<'_> {
     /// Returns `base^(count + shift)`.
     #[allow(clippy::cast_precision_loss, reason = "no count reaches 2^53")]
     pub(crate) fn power(&self, base: f64, shift: i32) -> f64 {
-        // Not `powf`: the system's mathematics library differs from machine to machine.
-        libm::pow(base, self.count as f64 + f64::from(shift))
+        power(base, self.count as f64 + f64::from(shift))
+    }
+}
+
+/// A base, an exponent, and the power.
+type Power = (f64, f64, f64);
+
+thread_local! {
+    /// The last powers of this thread. The keys of a push mostly have the same count, and computing
+    /// a power takes longer than everything else that the host does for a key.
+    static POWERS: Cell<[Power; 4]> = const { Cell::new([(1.0, 0.0, 1.0); 4]) };
+}
+
+/// Returns `base^exponent`.
+fn power(base: f64, exponent: f64) -> f64 {
+    let [a, b, c, d] = POWERS.get();
+    let is_same = |known: &&Power| {
+        known.0.to_bits() == base.to_bits() && known.1.to_bits() == exponent.to_bits()
+    };
+    if let Some(known) = [&a, &b, &c, &d].into_iter().find(is_same) {
+        return known.2;
+    }
+    // Not `powf`: the system's mathematics library differs from machine to machine.
+    let power = libm::pow(base, exponent);
+    POWERS.set([(base, exponent, power), a, b, c]);
+    power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::power;
+
+    #[test]
+    fn powers_are_those_of_libm() {
+        let bases = [0.9, 0.999, -0.0, 0.0, 1.0, f64::INFINITY];
+        for count in [1.0, 2.0, 2.0, 1e9, 1.0] {
+            for base in bases.into_iter().chain(bases.into_iter().rev()) {
+                let expected = libm::pow(base, count);
+                assert_eq!(power(base, count).to_bits(), expected.to_bits(), "{base}^{count}");
+            }
+        }
     }
 }
