@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 9e051dad
+// CRC-32 of the source: 7dfc16e0
 /// The first server, the leader, decides which pushes a round has. A follower reports the parts that
 /// it has, sums the parts in a list of the leader, and applies the sum when the leader commits the
 /// list. `number` counts the messages in this direction from 1, and is 0 without content. `received`
@@ -129,9 +129,12 @@ pub struct FollowerStart {
     /// As in Rewind, or 0 if the follower has not gone back since its process began.
     #[prost(uint64, tag = "3")]
     pub rewound_by: u64,
-    /// The largest number of a point that it has or has had.
+    /// The largest number of a point that it has, has had or writes.
     #[prost(uint64, tag = "4")]
     pub newest_point: u64,
+    /// The point that it writes, or 0. Then a CutEnd follows.
+    #[prost(uint64, tag = "5")]
+    pub writes_point: u64,
 }
 /// The push of a member to a round.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -1,5 +1,5 @@
 // Generated from proto/kvstore/v1 by `make protocol`. Do not edit.
-// CRC-32 of the source: 9e051dad
+// CRC-32 of the source: 7dfc16e0
 /// Generated server implementations.
 pub mod store_server {
     #![allow(

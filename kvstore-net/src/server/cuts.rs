@@ -43,7 +43,11 @@ impl Service {
 
     /// Takes a snapshot in a cut of the leader.
     pub(super) async fn take_for_leader(&self, number: u64, snapshot: &proto::CutSnapshot) {
-        let taken = timeout(LONGEST_CUT, self.take_in_cut(number, snapshot)).await;
+        let taken = tokio::select! {
+            biased;
+            () = self.group.cut_ended(number) => return,
+            taken = timeout(LONGEST_CUT, self.take_in_cut(number, snapshot)) => taken,
+        };
         self.group.report_taken(number, &taken.unwrap_or_else(|_| Err(late())), false);
     }
 

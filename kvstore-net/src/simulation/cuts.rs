@@ -90,8 +90,8 @@ struct Schedule {
     max_latency: Duration,
     /// How often the servers make a point.
     every: Duration,
-    /// How long a server writes a point.
-    writing: Duration,
+    /// How long each server writes a point.
+    writing: [Duration; 3],
     keep_alive: Duration,
     /// The number of pushes of each process.
     num_pushes: usize,
@@ -139,12 +139,14 @@ impl Schedule {
         events.sort_by_key(|(step, _)| *step);
         let late = if random.one_in(2) { LatePush::Reject } else { LatePush::Next };
         let rounds = (random.millis(0, 3) * 40, late);
+        // Some write longer than another server needs to restart.
+        let writing = [0; 3].map(|_| random.millis(0, 3) * if random.one_in(4) { 200 } else { 40 });
         Self {
             seed,
             num_servers,
             max_latency: random.millis(5, 30),
             every: random.millis(5, 200),
-            writing: random.millis(0, 3) * 40,
+            writing,
             keep_alive: random.millis(60, 250),
             num_pushes: random.step(4, 10),
             rounds: random.one_in(2).then_some(rounds),
@@ -401,7 +403,7 @@ async fn serve(simulation: Arc<Simulation>, server: usize) -> turmoil::Result {
     };
     store.set_updater(Some(Arc::new(add)))?;
     let points = Arc::clone(&simulation.points[server]);
-    let points = PointStore::Memory(points, simulation.schedule.writing);
+    let points = PointStore::Memory(points, simulation.schedule.writing[server]);
     let points = Some((points, simulation.schedule.every));
     let shared = Arc::downgrade(&simulation);
     let begin = move |service: &Service| {

@@ -134,6 +134,16 @@ impl Group {
         })
     }
 
+    /// Returns whether a follower may have a point that this server does not know of yet.
+    pub(crate) fn may_learn_of_points(&self) -> bool {
+        self.state().may_learn_of_points()
+    }
+
+    /// Waits until this server knows all points of its followers.
+    pub(crate) async fn points_known(&self) {
+        self.wait(|state| (!state.may_learn_of_points()).then_some(())).await;
+    }
+
     /// Waits until no round is being committed. Then the followers let no call take effect.
     pub(crate) async fn start_cut(&self, number: u64) {
         self.wait(|state| {
@@ -264,11 +274,10 @@ impl Group {
             if let Some(cut) = state.cut.as_mut().filter(|cut| cut.number == number) {
                 cut.complete = Some(common);
             }
-            state.last_written_cut = number;
             for follower in &mut state.peers.followers {
                 // A follower keeps its newest one, too, but this server may not know it.
                 follower.points.retain(|point| *point == common);
-                follower.is_writing = true;
+                follower.writes = Some(number);
             }
             state.tell_all(&ToFollower::CutComplete(proto::CutComplete { number, common }));
         });
@@ -375,6 +384,10 @@ impl Group {
 }
 
 impl State {
+    fn may_learn_of_points(&self) -> bool {
+        self.peers.followers.iter().any(|follower| follower.writes.is_some())
+    }
+
     fn joint_id(&self, caller: &Caller, joint: &JointCall) -> Option<JointId> {
         let member = self.members.get(&caller.name)?;
         let process = member.process();
@@ -425,11 +438,11 @@ impl State {
     ) {
         let address = self.address(follower);
         if step == CutStep::Kept
-            && end.number == self.last_written_cut
             && let Some(follower) = self.peers.follower(follower)
+            && follower.writes == Some(end.number)
         {
-            // Also if this server has given up the cut.
-            follower.is_writing = false;
+            // Also if this server, or an earlier run of it, has given up the cut.
+            follower.writes = None;
             if end.failure.is_none() {
                 follower.points.push(end.number);
                 follower.newest_point = follower.newest_point.max(end.number);

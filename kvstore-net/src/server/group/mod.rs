@@ -91,8 +91,6 @@ struct State {
     cut: Option<Cut>,
     /// The number of the last cut that this server has led.
     last_cut: u64,
-    /// The number of the last cut whose states the followers were told to write.
-    last_written_cut: u64,
     /// Whether a follower needs a recovery point.
     wants_point: bool,
     going_back: GoingBack,
@@ -159,7 +157,6 @@ impl Group {
             joint: JointCalls::default(),
             cut: None,
             last_cut: 0,
-            last_written_cut: 0,
             wants_point: false,
             going_back: GoingBack::Never,
             is_draining: false,

@@ -117,10 +117,10 @@ pub(super) struct Follower {
     pub(super) last_round: u64,
     /// The recovery points that it certainly has.
     pub(super) points: Vec<u64>,
-    /// The largest number of a point that it has or has had.
+    /// The largest number of a point that it has, has had or writes.
     pub(super) newest_point: u64,
-    /// Whether it was told to write a point, and has not said what became of it.
-    pub(super) is_writing: bool,
+    /// The point that it was told to write, until it says what became of it.
+    pub(super) writes: Option<u64>,
     /// The last rewind that it has followed, or 0.
     pub(super) rewound_by: u64,
 }
@@ -137,7 +137,7 @@ impl Follower {
             last_round: 0,
             points: Vec::new(),
             newest_point: 0,
-            is_writing: false,
+            writes: None,
             rewound_by: 0,
         }
     }

@@ -38,11 +38,6 @@ impl Group {
         own.iter().filter(is_common).max().copied().unwrap_or_default()
     }
 
-    /// Returns whether a follower may have a point that this server does not know of yet.
-    pub(crate) fn may_learn_of_points(&self) -> bool {
-        self.state().peers.followers.iter().any(|follower| follower.is_writing)
-    }
-
     /// Returns the newest rewind that a follower has followed, or 0.
     pub(crate) fn newest_rewind(&self) -> u64 {
         let state = self.state();
@@ -50,7 +45,8 @@ impl Group {
     }
 
     /// Continues although a follower was restarted: there is no point that all servers have. The
-    /// restarted follower begins empty, in the history of this server.
+    /// restarted follower begins empty, in the history of this server. So does one that has missed
+    /// a rewind.
     pub(crate) fn give_up_rewind(&self, rewound_by: u64) {
         let now = self.now();
         self.change(|state| {
@@ -68,9 +64,10 @@ impl Group {
             for follower in &mut state.peers.followers {
                 let is_of_other_history = follower.rewound_by != rewound_by;
                 let waits = follower.is_restarted && !follower.points.is_empty();
-                if waits || is_of_other_history && follower.points.is_empty() {
+                if waits || is_of_other_history {
                     let rewind = proto::Rewind { point: 0, by: rewound_by };
                     follower.link.send(ToFollower::Rewind(rewind));
+                    follower.points.clear();
                 }
                 (follower.is_restarted, follower.rewound_by) = (false, rewound_by);
             }
@@ -133,6 +130,7 @@ impl State {
         follower.run = Some(start.run);
         follower.points.clone_from(&start.points);
         follower.newest_point = start.newest_point;
+        follower.writes = Some(start.writes_point).filter(|point| *point > 0);
         follower.rewound_by = start.rewound_by;
         is_restarted
     }

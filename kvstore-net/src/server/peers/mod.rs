@@ -68,6 +68,7 @@ impl Peers for Service {
             points: recovery.map(|recovery| recovery.cuts()).unwrap_or_default(),
             rewound_by,
             newest_point: recovery.map_or(0, |recovery| recovery.newest()),
+            writes_point: recovery.map_or(0, |recovery| recovery.writes()),
         };
         let start = follower_message::Content::Start(start);
         // The channel is empty, so there is room.

@@ -37,6 +37,11 @@ impl Recovery {
     /// - The error of a server.
     pub(super) async fn save_together(&self) -> Result<bool> {
         let _one = self.group.one_cut().await;
+        // What all servers have must be known, so that no point is removed that all have.
+        timeout(LONGEST, self.group.points_known()).await.map_err(|_| {
+            let text = "a recovery point of all servers: not all have written the last one";
+            Error::Timeout(text.to_owned())
+        })?;
         let last = self.last().number.max(self.group.newest_point());
         let number = self.group.next_cut(last);
         self.last().number = number;
@@ -126,7 +131,12 @@ impl Recovery {
     /// Takes the state of this server, and writes it when all servers have theirs.
     pub(in crate::server) async fn take(&self, number: u64) {
         let late = || Error::Timeout("a recovery point: joint calls were not made".to_owned());
-        let taken = timeout(LONGEST, self.taken(number)).await;
+        // Calls wait for the lock that this task waits for, so it must not wait in vain.
+        let taken = tokio::select! {
+            biased;
+            () = self.group.cut_ended(number) => return,
+            taken = timeout(LONGEST, self.taken(number)) => taken,
+        };
         let (point, result) = match taken.unwrap_or_else(|_| Err(late())) {
             Ok(point) => (Some(point), Ok(())),
             Err(error) => (None, Err(error)),
@@ -152,6 +162,11 @@ impl Recovery {
     /// Returns the largest number of a point so far.
     pub(in crate::server) fn newest(&self) -> u64 {
         self.last().number
+    }
+
+    /// Returns the point of a cut that is being written, or 0.
+    pub(in crate::server) fn writes(&self) -> u64 {
+        self.last().writes
     }
 
     /// Returns the numbers of the points that are one cut with those of other servers.

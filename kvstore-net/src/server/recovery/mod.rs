@@ -38,6 +38,9 @@ use crate::runtime::in_place;
 /// How long a server that ends waits for a last point of all servers.
 const LAST: Duration = Duration::from_secs(1);
 
+/// How long the first server, when it ends, waits until the others have written a point.
+const LAST_OF_ALL: Duration = Duration::from_secs(30);
+
 /// How soon a point is tried again after a call that is not finished.
 const UNFINISHED: Duration = Duration::from_millis(100);
 
@@ -225,8 +228,10 @@ pub(crate) struct Recovery {
 /// The last point.
 #[derive(Debug, Default)]
 struct Last {
-    /// The largest number of a point so far, also of one that is not there any more.
+    /// The largest number of a point so far, also of one that is not there any more or not yet.
     number: u64,
+    /// The point of a cut that is being written, or 0.
+    writes: u64,
     /// The checksum of what the server knew besides the contents.
     known: Option<u64>,
     /// The points that are one cut with those of other servers, ascending. Not all servers may have
@@ -373,10 +378,14 @@ impl Recovery {
             // The leader may have ended, or nothing may have changed.
             let _ = tokio::time::timeout(LAST, written).await;
         }
-        let mut has_ended = self.has_ended.lock().await;
+        let Ok(mut has_ended) = tokio::time::timeout(LAST_OF_ALL, self.has_ended.lock()).await
+        else {
+            return;
+        };
         if !std::mem::replace(&mut *has_ended, true) {
             if !self.awaits_others && !self.group.is_led() {
-                self.save().await;
+                // Its own point is written when it waits for the others.
+                let _ = tokio::time::timeout(LAST_OF_ALL, self.save()).await;
             }
             self.store.release();
         }
@@ -483,6 +492,9 @@ impl Recovery {
             if !is_present() {
                 return Ok(false);
             }
+            // The first server learns of the point when it is written, but must not use its number
+            // for another one.
+            (last.number, last.writes) = (last.number.max(number), number);
             let newest = last.cuts.last().copied();
             let is_needed = |cut: &mut u64| *cut == common || Some(*cut) == newest;
             let old: Vec<u64> = last.cuts.extract_if(.., |cut| !is_needed(cut)).collect();
@@ -498,7 +510,9 @@ impl Recovery {
         if let PointStore::Memory(_, writing) = self.store {
             tokio::time::sleep(writing).await;
         }
-        self.write(point, known).map(|()| true)
+        let written = self.write(point, known);
+        self.last().writes = 0;
+        written.map(|()| true)
     }
 
     /// Writes a point.
