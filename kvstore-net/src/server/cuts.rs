@@ -27,7 +27,8 @@ impl Service {
                 ClosedState::default()
             }
         };
-        // Calls wait for the lock that this task waits for, so it must not wait in vain.
+        // New calls wait for the lock after this task. So it stops waiting when the cut
+        // has ended.
         let closed = tokio::select! {
             biased;
             () = self.group.cut_ended(number) => return,
@@ -123,5 +124,6 @@ impl Service {
 
 fn late() -> Error {
     let waited = LONGEST_CUT.as_secs();
-    Error::Timeout(format!("a cut of all servers: not all were ready in {waited} s"))
+    let text = "a snapshot or recovery point of all servers: not all were ready in";
+    Error::Timeout(format!("{text} {waited} s"))
 }

@@ -23,7 +23,7 @@ impl Service {
     ) -> Result<RwLockReadGuard<'_, ()>> {
         loop {
             let effects = timeout_at(deadline, self.effects()).await.map_err(|_| {
-                Error::Timeout("waiting for a call that takes effect before a cut".to_owned())
+                Error::Timeout("waiting for a call before a recovery point or snapshot".to_owned())
             })??;
             if self.group.admits(caller, joint)? {
                 return Ok(effects);

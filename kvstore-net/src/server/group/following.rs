@@ -36,7 +36,7 @@ impl Group {
             if known.is_some_and(|known| known != start.run) {
                 state.lose_leader(start.goes_back);
             }
-            // The leader has given it up when the connection was lost.
+            // The leader has given the cut up when it lost the earlier connection.
             state.cancel_cut(None);
             let connection = state.peers.connect();
             let leader = &mut state.peers.leader;
@@ -261,7 +261,7 @@ impl State {
             }
             FromLeader::CutStart(proto::CutStart { number }) if self.peers.leader.is_elsewhere => {
                 let source = "the server goes back to a recovery point".into();
-                let operation = "a cut".to_owned();
+                let operation = "a snapshot or recovery point".to_owned();
                 let failure = failure_of(&Error::Transport { operation, source });
                 let end = proto::CutEnd { number, failure: Some(failure) };
                 self.peers.report(ToLeader::CutTaken(end));

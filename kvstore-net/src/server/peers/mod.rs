@@ -125,7 +125,8 @@ impl Service {
         if let (Followup::Take(proto::Cut { number, .. }), Err(status)) =
             (&followup, self.check_together())
         {
-            let (operation, source) = ("a cut".to_owned(), status.message().to_owned().into());
+            let operation = "a snapshot or recovery point".to_owned();
+            let source = status.message().to_owned().into();
             let error = Error::Transport { operation, source };
             return self.group.report_taken(*number, &Err(error), false);
         }

@@ -37,7 +37,7 @@ impl Recovery {
     /// - The error of a server.
     pub(super) async fn save_together(&self) -> Result<bool> {
         let _one = self.group.one_cut().await;
-        // What all servers have must be known, so that no point is removed that all have.
+        // The servers remove old points, so this server must know which points all of them have.
         timeout(LONGEST, self.group.points_known()).await.map_err(|_| {
             let text = "a recovery point of all servers: not all have written the last one";
             Error::Timeout(text.to_owned())
@@ -131,7 +131,8 @@ impl Recovery {
     /// Takes the state of this server, and writes it when all servers have theirs.
     pub(in crate::server) async fn take(&self, number: u64) {
         let late = || Error::Timeout("a recovery point: joint calls were not made".to_owned());
-        // Calls wait for the lock that this task waits for, so it must not wait in vain.
+        // New calls wait for the lock after this task. So it stops waiting when the cut
+        // has ended.
         let taken = tokio::select! {
             biased;
             () = self.group.cut_ended(number) => return,

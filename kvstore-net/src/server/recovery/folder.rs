@@ -140,8 +140,8 @@ impl PointFolder {
         Ok(files)
     }
 
-    /// Removes the files of points. The state of a point is removed first. Returns when no loss of
-    /// power can bring them back, if that is possible.
+    /// Removes the files of points, the state of each point first. Then syncs the folder, because
+    /// a removed file could otherwise be there again after a loss of power.
     pub(super) fn remove(&self, is_removed: impl Fn(u64) -> bool) {
         let mut files = match self.files() {
             Ok(files) => files,
