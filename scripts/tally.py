@@ -135,11 +135,14 @@ def shortened(lines):
 
 def error_of(output):
     """Returns the error of a failed test in one line: after Rust's `panicked at`, after pytest's
-    `E`, before Java's stack trace, or else the first line."""
+    `E`, before Java's stack trace, or else the first line. The output of a child process follows an
+    error that ends with a colon."""
     lines = [line.strip() for line in output if line.strip()]
-    for line, next_line in zip(lines, lines[1:]):
+    for index, (line, error) in enumerate(zip(lines, lines[1:])):
         if re.search(r"panicked at .*:\d+:$", line):
-            return next_line[:LONGEST_REASON]
+            if error.endswith(":"):
+                error = f"{error} {error_of(lines[index + 2 :])}"
+            return error[:LONGEST_REASON]
     errors = [line[1:].strip() for line in lines if re.match(r"E\s", line)]
     if errors:
         return first_line(errors[0])

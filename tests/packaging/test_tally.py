@@ -114,6 +114,29 @@ test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured
             "mixed: failed: test_store test_push: assert 1 == 2",
             "mixed: failed: ---- pushes::are_summed stdout ----: expected 3, found 2"])
 
+    def test_the_error_of_a_child_process_follows_its_exit_status(self):
+        (self.root / "cargo.log").write_text("""
+failures:
+
+---- every_case_runs stdout ----
+
+thread 'every_case_runs' (7) panicked at tests/src/cases.rs:7:9:
+the second case: exit status: 101:
+running 1 test
+
+thread 'every_case_runs' (8) panicked at tests/src/cases.rs:9:9:
+expected 3, found 2
+
+failures:
+    every_case_runs
+
+test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured
+""")
+        self.run_command("rust", "cat cargo.log; exit 1")
+        self.assertEqual(self.summary("rust")[1][-1],
+            "rust: failed: ---- every_case_runs stdout ----: the second case: exit status: 101:"
+            " expected 3, found 2")
+
     def test_a_java_trace_keeps_its_error_and_the_project_s_frames(self):
         trace = ["org.opentest4j.AssertionFailedError: expected: 1",
                  "2 but was: 3",

@@ -105,6 +105,21 @@ impl LocalStore {
         Ok(values)
     }
 
+    /// Returns whether each key is stored with the shape and dtype of the value at its position.
+    /// Allocates nothing, so processes with the same contents get the same answer, however little
+    /// memory one of them has. Returns `false` if a key is not initialised, or if an earlier update
+    /// of it panicked.
+    pub fn has_specs(&self, keys: &[Key], values: &[Value]) -> bool {
+        let mut is_same = keys.len() == values.len();
+        let found = self.table.look_up(keys, |position, entry| {
+            entry.check()?;
+            let stored = entry.lock_value()?;
+            is_same &= values.get(position).is_some_and(|value| value.spec() == stored.spec());
+            Ok(())
+        });
+        is_same && found.is_ok()
+    }
+
     /// Returns the number of keys.
     pub fn num_keys(&self) -> usize {
         self.table.len()

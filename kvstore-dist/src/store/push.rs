@@ -24,7 +24,8 @@ pub(super) type KeyRows<'a> = (Key, &'a Partition, RowSparse);
 pub(crate) const MAX_BATCH: usize = 4 << 20;
 
 impl Stores {
-    /// Returns whether a push of these sums cannot be rejected.
+    /// Returns whether a push of these sums cannot be rejected. Every rank gets the same answer,
+    /// even if an allocation fails on one of them.
     pub(crate) fn takes(&self, keys: &[Key], sums: &[Value]) -> bool {
         let is_sure = {
             let config = self.config();
@@ -38,8 +39,7 @@ impl Stores {
             let packs = |dtype| compression.is_none_or(|compression| compression.of(dtype).is_ok());
             sums.iter().map(|sum| sum.spec().dtype()).all(|dtype| suits(dtype) && packs(dtype))
         };
-        let stored = is_sure.then(|| self.complete.stored(keys).ok()).flatten();
-        stored.is_some_and(|stored| stored.iter().map(Value::spec).eq(sums.iter().map(Value::spec)))
+        is_sure && self.complete.has_specs(keys, sums)
     }
 
     /// Pushes the sums over all ranks.
