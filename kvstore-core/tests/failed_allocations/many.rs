@@ -87,6 +87,14 @@ pub(super) fn cases_of_keys() -> Vec<Case> {
                 store.pull_rows(keys, &rows, 0).map(drop)
             },
         ),
+        many(
+            "has_specs of many keys, which allocates nothing",
+            |_| Ok(()),
+            |store, keys, values| {
+                assert!(store.has_specs(keys, values));
+                Ok(())
+            },
+        ),
         many("keys", |_| Ok(()), |store, _, _| store.keys().map(drop)),
         many("stats", |_| Ok(()), |store, _, _| store.stats().map(drop)),
         many("a snapshot of many keys", |_| Ok(()), |store, _, _| store.snapshot().map(drop)),
