@@ -153,3 +153,22 @@ fn errors_show_the_call_and_the_configuration_of_every_rank() {
         store.set_optimizer(Optimizer::sgd()).unwrap();
     });
 }
+
+/// Only the owner of a small value has its state.
+#[test]
+fn a_state_that_its_owner_cannot_save_is_an_error_of_all_ranks() {
+    let long = key(&"k".repeat(70_000));
+    two(|store| {
+        let keys = [key("a"), long.clone()];
+        store.init(&keys, &[small(1.0), small(1.0)]).unwrap();
+        store.set_optimizer(Optimizer::sgd().with("momentum", 0.9).unwrap()).unwrap();
+        store.push(&keys, &[small(1.0), small(1.0)], 0).unwrap();
+        let error = store.snapshot().unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
+        assert!(error.chain().contains("rank "), "{}", error.chain());
+        // No rank waits for the others, and the store still works.
+        store.remove(&[long.clone()]).unwrap();
+        store.push(&keys[..1], &[small(1.0)], 0).unwrap();
+        assert!(store.snapshot().is_ok());
+    });
+}

@@ -22,10 +22,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::home::Home;
 use super::hooks::Hooks;
+use super::key_push::PushedValue;
 use super::norms::check_clip;
 use super::policy::{ActiveOptimizer, Policy, RowUse};
 use super::pull_rows::{ascending, pull_rows};
-use super::push::{Push, PushedValue, ReplacedValues};
+use super::push::{Push, ReplacedValues};
 use super::scratch::Scratch;
 use super::snapshot::{SavedPolicy, SavedSettings, Snapshot};
 use super::table::{Entry, Progress, Table};
@@ -106,15 +107,12 @@ impl LocalStore {
     }
 
     /// Returns whether each key is stored with the shape and dtype of the value at its position.
-    /// Allocates nothing, so processes with the same contents get the same answer, however little
-    /// memory one of them has. Returns `false` if a key is not initialised, or if an earlier update
-    /// of it panicked.
+    /// Returns `false` if a key is not initialised. Takes no lock of a key and allocates nothing, so
+    /// processes with the same keys get the same answer, whatever has failed in one of them.
     pub fn has_specs(&self, keys: &[Key], values: &[Value]) -> bool {
         let mut is_same = keys.len() == values.len();
         let found = self.table.look_up(keys, |position, entry| {
-            entry.check()?;
-            let stored = entry.lock_value()?;
-            is_same &= values.get(position).is_some_and(|value| value.spec() == stored.spec());
+            is_same &= values.get(position).is_some_and(|value| value.spec() == entry.spec());
             Ok(())
         });
         is_same && found.is_ok()
@@ -163,10 +161,10 @@ impl LocalStore {
             Ok(())
         })?;
         for (entry, rows) in entries.iter().zip(rows) {
-            let progress = entry.lock()?;
+            let _progress = entry.lock()?;
             let mut value = entry.lock_value()?;
             value.make_dense()?.overwrite_rows(rows.indices(), rows.rows())?;
-            entry.count_push(&progress);
+            entry.count_push();
         }
         Ok(())
     }
@@ -319,7 +317,8 @@ impl LocalStore {
             progress.residuals = residuals;
         }
         entry.commit(stored)?;
-        entry.count_push(&progress);
+        entry.count_push();
+        entry.note_bytes(&progress);
         Ok(())
     }
 

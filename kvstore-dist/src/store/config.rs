@@ -115,6 +115,15 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Returns whether this is an optimizer that differs from another one in hyper-parameters only.
+    fn is_like(&self, other: &Optimizer) -> bool {
+        let Self::Optimizer(own) = self else { return false };
+        let mut changed = Optimizer::clone(own);
+        changed.set_all(&other.hyper_parameters()).is_ok() && changed == *other
+    }
+}
+
 impl Terms {
     /// Serializes the settings as lines of text, for other ranks.
     pub(crate) fn to_text(&self) -> Result<String> {
@@ -207,7 +216,9 @@ impl Terms {
         match (&self.policy, &other.policy) {
             (Policy::Updater, Policy::Updater) => Ok(Transition::GoOn),
             (_, Policy::Updater) => only_there("an updater: set an updater on every rank"),
-            (_, Policy::Optimizer(_)) if other.loaded != 0 && other.loaded != self.loaded => {
+            (own, Policy::Optimizer(optimizer))
+                if other.loaded != 0 && !(self.run() == other.run() && own.is_like(optimizer)) =>
+            {
                 only_there("loaded optimizer states: load them on every rank")
             }
             (Policy::Optimizer(_), Policy::Optimizer(_))
@@ -237,6 +248,8 @@ impl Terms {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 mod tests {
+    use kvstore_core::LrScheduler;
+
     use super::*;
 
     #[test]
@@ -264,6 +277,11 @@ mod tests {
             let policy = Policy::Optimizer(Arc::new(Optimizer::sgd()));
             Terms { generation, loaded, policy, ..Terms::default() }
         };
+        let scheduled = |generation, loaded| {
+            let factor = LrScheduler::factor(10, 0.5).unwrap();
+            let policy = Policy::Optimizer(Arc::new(Optimizer::sgd().with_scheduler(factor)));
+            Terms { generation, loaded, policy, ..Terms::default() }
+        };
         let updater = || Terms { policy: Policy::Updater, ..Terms::default() };
         for (own, other, expected) in [
             (Terms::default(), sgd(0, 0), Some(Transition::Begin)),
@@ -274,6 +292,9 @@ mod tests {
             (sgd(0, 9), sgd(0, 9), Some(Transition::GoOn)),
             (sgd(0, 9), sgd(0, 0), Some(Transition::Begin)),
             (sgd(5, 0), sgd(0, 9), None),
+            // The same states were loaded again.
+            (sgd(5, 9), sgd(0, 9), None),
+            (sgd(0, 9), scheduled(0, 9), None),
             (sgd(5, 0), updater(), None),
             (updater(), updater(), Some(Transition::GoOn)),
             (updater(), Terms::default(), Some(Transition::Begin)),

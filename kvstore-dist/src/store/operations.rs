@@ -86,16 +86,18 @@ pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<R
         Operation::Share(snapshot) => stores.share_snapshot(wire, snapshot),
         Operation::Rollback(snapshot) => stores.rollback(snapshot),
     };
-    // Other ranks may not have these errors, because they depend on the machine or on messages.
+    // These errors depend on the call and the contents, so all ranks have them. Others depend on the
+    // machine, the process or messages.
     match result {
         Err(
-            error @ (Error::OutOfMemory { .. }
-            | Error::Backend { .. }
-            | Error::Transport { .. }
-            | Error::Timeout(_)
-            | Error::LengthMismatch { .. }
-            | Error::Internal(_)),
-        ) => Err(error),
-        other => Ok(other),
+            error @ (Error::InvalidArgument(_)
+            | Error::KeyExists { .. }
+            | Error::KeyNotFound { .. }
+            | Error::SpecMismatch { .. }
+            | Error::Updater { .. }
+            | Error::Corrupt { .. }),
+        ) => Ok(Err(error)),
+        Err(error) => Err(error),
+        Ok(()) => Ok(Ok(())),
     }
 }

@@ -196,8 +196,7 @@ pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result
     // number for other errors.
     let end = match &own {
         Ok(()) => 0,
-        Err(Error::Updater { key, .. }) => 1 + place(key),
-        Err(_) => 1 + keys.len(),
+        Err(error) => 1 + error.key().map_or(keys.len(), place),
     };
     let ends = wire.gather_bytes(&(end as u64).to_le_bytes())?;
     let ends: Vec<_> = (0..ends.len()).map(|rank| read_u64(ends.slice(rank))).collect();

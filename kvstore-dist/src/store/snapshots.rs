@@ -26,8 +26,9 @@ impl Stores {
         if let Policy::Optimizer(optimizer) = &config.policy
             && config.policy.steps_parts()
         {
-            let own = self.part().snapshot()?.optimizer_states_to_bytes(true)?;
-            let all = wire.gather_bytes(&own)?;
+            let own = self.part().snapshot();
+            let own = own.and_then(|own| own.optimizer_states_to_bytes(true));
+            let all = wire.gather_results(own)?;
             let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
             for rank in 0..self.collective.size() {
                 let found = OptimizerStates::from_bytes(&self.backends, all.slice(rank))?;
@@ -107,15 +108,10 @@ impl Stores {
         // The contents, then the checksum of the file. It differs from that of the contents if the
         // file is a delta.
         let bytes = match &own {
-            Some(own) if self.collective.rank() == root => {
-                let mut bytes = own.to_bytes()?;
-                let checksum = own.checksum().or(own_checksum(&bytes)).ok_or_else(lost)?;
-                fallible::extend(&mut bytes, &checksum.to_le_bytes())?;
-                bytes
-            }
-            _ => Vec::new(),
+            Some(own) if self.collective.rank() == root => with_checksum(own),
+            _ => Ok(Vec::new()),
         };
-        let bytes = wire.bytes_of(root, &bytes)?;
+        let bytes = wire.result_of(root, bytes)?;
         // A snapshot from a file has a checksum. A rank whose own snapshot has none uses the
         // received one, so that all ranks have a checksum.
         if own.is_none_or(|own| own.checksum().is_none()) {
@@ -236,4 +232,12 @@ fn fingerprint(states: &BTreeMap<Key, OptimizerState>) -> u64 {
         (key.as_str(), state.num_updates(), state.num_bytes()).hash(&mut hasher);
     }
     hasher.finish().max(1)
+}
+
+/// Returns the bytes of a snapshot, followed by its checksum.
+fn with_checksum(snapshot: &Snapshot) -> Result<Vec<u8>> {
+    let mut bytes = snapshot.to_bytes()?;
+    let checksum = snapshot.checksum().or(own_checksum(&bytes)).ok_or_else(lost)?;
+    fallible::extend(&mut bytes, &checksum.to_le_bytes())?;
+    Ok(bytes)
 }

@@ -403,6 +403,30 @@ impl Wire<'_> {
         Ok(slices)
     }
 
+    /// Sends the bytes of every rank to all ranks. If one has an error instead, all ranks get one,
+    /// so that none waits for the others.
+    ///
+    /// # Errors
+    /// - [`Error::InvalidArgument`] if a rank has this error or [`Error::Unsupported`].
+    /// - [`Error::Internal`] if a rank has another error. That rank gets its own error.
+    pub(crate) fn gather_results(&self, own: Result<Vec<u8>>) -> Result<Slices> {
+        let failure = self.gather_bytes(&failure_of(&own)?)?;
+        for rank in 0..self.collective.size() {
+            check_failure(rank, failure.slice(rank), &own)?;
+        }
+        self.gather_bytes(&own?)
+    }
+
+    /// Sends the bytes of `root` to all ranks, like [`Wire::gather_results`]. The results of other
+    /// ranks are ignored.
+    ///
+    /// # Errors
+    /// - The errors of [`Wire::gather_results`].
+    pub(crate) fn result_of(&self, root: usize, own: Result<Vec<u8>>) -> Result<Buffer> {
+        check_failure(root, &self.bytes_of(root, &failure_of(&own)?)?, &own)?;
+        self.bytes_of(root, own.as_deref().unwrap_or_default())
+    }
+
     /// Sends the bytes of `root` to all ranks. The bytes of other ranks are ignored.
     pub(crate) fn bytes_of(&self, root: usize, own: &[u8]) -> Result<Buffer> {
         let mut len = Buffer::from(&(own.len() as u64).to_le_bytes()[..]);
@@ -416,6 +440,32 @@ impl Wire<'_> {
         self.collective.broadcast(root, &mut bytes, &self.wait())?;
         Ok(bytes)
     }
+}
+
+/// The first byte of a failure: its error rejects the call, or depends on the rank.
+const REJECTED: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Returns the message with the error of a result. It is empty without an error.
+fn failure_of(result: &Result<Vec<u8>>) -> Result<Vec<u8>> {
+    let Err(error) = result else { return Ok(Vec::new()) };
+    let is_rejected = matches!(error, Error::InvalidArgument(_) | Error::Unsupported(_));
+    let text = error.chain();
+    let mut message = fallible::with_capacity(1 + text.len())?;
+    message.push(if is_rejected { REJECTED } else { FAILED });
+    fallible::extend(&mut message, text.as_bytes())?;
+    Ok(message)
+}
+
+/// Returns the error in the message of a rank, if it has one. `own` is the result of this rank.
+fn check_failure(rank: usize, message: &[u8], own: &Result<Vec<u8>>) -> Result<()> {
+    let Some((first, text)) = message.split_first() else { return Ok(()) };
+    let text = format!("rank {rank}: {}", String::from_utf8_lossy(text));
+    Err(match (*first, own) {
+        (REJECTED, _) => Error::InvalidArgument(text),
+        (_, Err(error)) => error.duplicate(),
+        (_, Ok(_)) => Error::Internal(text),
+    })
 }
 
 /// Returns the size of a dense value in bytes.
