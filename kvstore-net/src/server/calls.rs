@@ -593,7 +593,7 @@ async fn received(
 }
 
 /// Converts a panic, for example of an updater, into an error, so that the member gets a reply.
-fn without_panic<R>(work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
+pub(in crate::server) fn without_panic<R>(work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(Error::Internal(format!("a panic: {}", panic_text(&*panic)))))
 }

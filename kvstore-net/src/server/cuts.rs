@@ -17,6 +17,11 @@ const AFTER_TIMEOUT: Duration = Duration::from_secs(1);
 impl Service {
     /// Lets no more calls take effect, because the leader begins a cut.
     pub(super) async fn close(&self, number: u64) {
+        if let Some(recovery) = &self.recovery {
+            // Before the leader can write its point: a later leader must not use the number.
+            recovery.note_cut(number);
+        }
+        let begun = Instant::now();
         let closed = async {
             if let Some(recovery) = &self.recovery {
                 // If the state cannot be taken, the next step says so.
@@ -38,7 +43,9 @@ impl Service {
             return self.group.report_taken(number, &Err(late()), false);
         };
         self.group.report_closed(number, state);
-        tokio::time::sleep(2 * LONGEST_CUT).await;
+        tokio::time::sleep_until(begun + LONGEST_CUT).await;
+        self.group.give_up_closed_cut(number);
+        tokio::time::sleep(LONGEST_CUT).await;
         self.group.give_up_cut(number);
     }
 
@@ -100,8 +107,11 @@ impl Service {
             let text = "a snapshot of all servers: another one or a recovery point is being made";
             Error::Timeout(text.to_owned())
         })?;
-        let number = self.group.next_cut(self.group.newest_point());
-        self.group.begin_cut(number)?;
+        let number = self.group.begin_snapshot()?;
+        if let Some(recovery) = &self.recovery {
+            recovery.note_cut(number);
+        }
+        let _end = self.group.cancel_at_end(number);
         let cut = proto::Cut { number, snapshot: Some(snapshot), ..proto::Cut::default() };
         let taken = timeout(LONGEST_CUT, self.lead_snapshot_cut(cut)).await;
         let taken = taken.unwrap_or_else(|_| Err(late()));

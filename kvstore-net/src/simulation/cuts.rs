@@ -34,7 +34,7 @@ use crate::client::{LatePush, NetStore, NetStoreOptions};
 use crate::faults::Fault;
 use crate::quiet::needs_quiet;
 use crate::server::group::Group;
-use crate::server::recovery::{Point, PointStore};
+use crate::server::recovery::{Disk, Point, PointStore};
 use crate::server::service::Service;
 
 /// The number of schedules of an ordinary test run.
@@ -90,8 +90,8 @@ struct Schedule {
     max_latency: Duration,
     /// How often the servers make a point.
     every: Duration,
-    /// How long each server writes a point.
-    writing: [Duration; 3],
+    /// How long each server writes a point, and which writes fail.
+    disks: [Disk; 3],
     keep_alive: Duration,
     /// The number of pushes of each process.
     num_pushes: usize,
@@ -141,12 +141,19 @@ impl Schedule {
         let rounds = (random.millis(0, 3) * 40, late);
         // Some write longer than another server needs to restart.
         let writing = [0; 3].map(|_| random.millis(0, 3) * if random.one_in(4) { 200 } else { 40 });
+        // In one of five schedules, one of eight writes fails.
+        let mut failing = Random::new(seed ^ 0x6661_696c);
+        let disks = writing.map(|writing| {
+            let bits: [u64; 3] = std::array::from_fn(|_| failing.between(0, u64::MAX - 1));
+            let failing = if seed % 5 == 0 { bits[0] & bits[1] & bits[2] } else { 0 };
+            Disk { writing, failing, num_writes: Arc::default() }
+        });
         Self {
             seed,
             num_servers,
             max_latency: random.millis(5, 30),
             every: random.millis(5, 200),
-            writing,
+            disks,
             keep_alive: random.millis(60, 250),
             num_pushes: random.step(4, 10),
             rounds: random.one_in(2).then_some(rounds),
@@ -403,7 +410,7 @@ async fn serve(simulation: Arc<Simulation>, server: usize) -> turmoil::Result {
     };
     store.set_updater(Some(Arc::new(add)))?;
     let points = Arc::clone(&simulation.points[server]);
-    let points = PointStore::Memory(points, simulation.schedule.writing[server]);
+    let points = PointStore::Memory(points, simulation.schedule.disks[server].clone());
     let points = Some((points, simulation.schedule.every));
     let shared = Arc::downgrade(&simulation);
     let begin = move |service: &Service| {

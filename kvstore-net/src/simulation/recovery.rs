@@ -31,7 +31,7 @@ use crate::proto;
 use crate::proto::request::Verb;
 use crate::quiet::needs_quiet;
 use crate::server::group::Group;
-use crate::server::recovery::{Point, PointStore};
+use crate::server::recovery::{Disk, Point, PointStore};
 use crate::server::service::Service;
 use crate::simulation::tests::{check, check_kills, check_repetition, find};
 use crate::wire::{Elements, value_of};
@@ -242,7 +242,7 @@ fn stored(store: &LocalStore) -> Vec<f32> {
 async fn serve(simulation: Arc<Simulation>) -> turmoil::Result {
     let incoming = network::listen().await?;
     let store = Arc::new(LocalStore::new("local", backends().clone()).unwrap());
-    let points = PointStore::Memory(Arc::clone(&simulation.points), Duration::ZERO);
+    let points = PointStore::Memory(Arc::clone(&simulation.points), Disk::default());
     let is_first = simulation.points.lock().unwrap().is_empty();
     let number = (simulation.recorded().num_runs as u64 + 1) * 1_000_000;
     let shared = Arc::downgrade(&simulation);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use kvstore_core::{Error, Result};
 use tokio::time::Instant;
 
+use super::peers::Follower;
 use super::points::{Closed, ClosedState, Cut, CutStep, GoingBack};
 use super::{Caller, Group, State};
 #[cfg(test)]
@@ -26,6 +27,18 @@ use crate::wire::{error_of, failure_of};
 /// How long a member may be absent during a joint operation until the servers make recovery points
 /// with a part of it. Until then, they make none.
 const LONGEST_ABSENCE: Duration = Duration::from_secs(60);
+
+/// Cancels a cut when it is dropped, for example by a panic.
+pub(crate) struct CancelCut<'a> {
+    group: &'a Group,
+    number: u64,
+}
+
+impl Drop for CancelCut<'_> {
+    fn drop(&mut self) {
+        self.group.end_cut(self.number, true);
+    }
+}
 
 fn id_of(message: &JointOperation) -> JointId {
     let JointOperation { name, process, number, .. } = message;
@@ -110,27 +123,38 @@ impl Group {
         self.cutting.lock().await
     }
 
-    /// Returns the number of a new cut, which is larger than those before and this one.
-    pub(crate) fn next_cut(&self, last: u64) -> u64 {
-        let mut state = self.state();
-        state.last_cut = state.last_cut.max(last) + 1;
-        state.last_cut
-    }
-
-    /// Begins a cut that this server leads: from now on, it commits no rounds and lets no call take
-    /// effect.
+    /// Begins a cut for a snapshot. This server leads it: from now on, it commits no rounds and
+    /// lets no call take effect. Returns the number of the cut, which no other one and no point
+    /// has.
     ///
     /// # Errors
-    /// - [`Error::Transport`] if a follower is not connected.
-    pub(crate) fn begin_cut(&self, number: u64) -> Result<()> {
+    /// - [`Error::Transport`] if a follower is not connected, or was restarted, so that all servers
+    ///   go back to a recovery point.
+    pub(crate) fn begin_snapshot(&self) -> Result<u64> {
         self.change(|state| {
-            if let Some(follower) =
-                state.peers.followers.iter().find(|one| one.connection.is_none())
-            {
-                return Err(lost(&follower.address));
+            let goes_back = state.going_back != GoingBack::Never;
+            state.check_followers(|follower| goes_back && follower.is_restarted)?;
+            Ok(state.begin_cut(0))
+        })
+    }
+
+    /// Like [`Group::begin_snapshot`], for a recovery point. `newest` is the largest number of a
+    /// point of this server.
+    ///
+    /// # Errors
+    /// - [`Error::Transport`] if a follower is not connected, was restarted, or has not followed
+    ///   the rewind `rewound_by` of this server.
+    /// - [`Error::Timeout`] if a follower still writes its last point.
+    pub(crate) fn begin_point(&self, newest: u64, rewound_by: u64) -> Result<u64> {
+        self.change(|state| {
+            let is_other =
+                |follower: &Follower| follower.is_restarted || follower.rewound_by != rewound_by;
+            state.check_followers(is_other)?;
+            if state.may_learn_of_points() {
+                let text = "a recovery point of all servers: one still writes the last one";
+                return Err(Error::Timeout(text.to_owned()));
             }
-            state.cut = Some(Cut::new(number));
-            Ok(())
+            Ok(state.begin_cut(newest))
         })
     }
 
@@ -139,9 +163,13 @@ impl Group {
         self.state().may_learn_of_points()
     }
 
-    /// Waits until this server knows all points of its followers.
+    /// Waits until this server knows all points of its followers, or one is not connected.
     pub(crate) async fn points_known(&self) {
-        self.wait(|state| (!state.may_learn_of_points()).then_some(())).await;
+        self.wait(|state| {
+            let is_lost = state.peers.followers.iter().any(|one| one.connection.is_none());
+            (is_lost || !state.may_learn_of_points()).then_some(())
+        })
+        .await;
     }
 
     /// Waits until no round is being committed. Then the followers let no call take effect.
@@ -315,6 +343,11 @@ impl Group {
         });
     }
 
+    /// Cancels a cut that this server leads when the result is dropped, if it has not ended before.
+    pub(crate) fn cancel_at_end(&self, number: u64) -> CancelCut<'_> {
+        CancelCut { group: self, number }
+    }
+
     /// Tells the leader that no more calls take effect here.
     pub(crate) fn report_closed(&self, number: u64, unchanged: ClosedState) {
         let made = self.made().into_iter().map(|(id, servers)| message_of(id, servers)).collect();
@@ -356,6 +389,11 @@ impl Group {
         })
     }
 
+    /// Ends a cut that the leader does not end, unless this server has its state.
+    pub(crate) fn give_up_closed_cut(&self, number: u64) {
+        self.change(|state| state.cut.take_if(|cut| cut.number == number && !cut.is_taken));
+    }
+
     /// Ends a cut that the leader does not end.
     pub(crate) fn give_up_cut(&self, number: u64) {
         self.change(|state| state.cancel_cut(Some(number)));
@@ -384,6 +422,28 @@ impl Group {
 }
 
 impl State {
+    /// # Errors
+    /// - [`Error::Transport`] if a follower is not connected or `is_elsewhere`.
+    fn check_followers(&self, is_elsewhere: impl Fn(&Follower) -> bool) -> Result<()> {
+        for follower in &self.peers.followers {
+            if follower.connection.is_none() {
+                return Err(lost(&follower.address));
+            }
+            if is_elsewhere(follower) {
+                return Err(restarted(&follower.address));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a cut, whose number is larger than `newest` and than those of all cuts and points.
+    fn begin_cut(&mut self, newest: u64) -> u64 {
+        let known = self.peers.followers.iter().map(|follower| follower.newest_point);
+        self.last_cut = known.fold(self.last_cut.max(newest), u64::max) + 1;
+        self.cut = Some(Cut::new(self.last_cut));
+        self.last_cut
+    }
+
     fn may_learn_of_points(&self) -> bool {
         self.peers.followers.iter().any(|follower| follower.writes.is_some())
     }
@@ -505,6 +565,13 @@ fn lost(address: &str) -> Error {
     Error::Transport {
         operation: "a recovery point of all servers".to_owned(),
         source: format!("server `{address}` is not connected").into(),
+    }
+}
+
+fn restarted(address: &str) -> Error {
+    Error::Transport {
+        operation: "a recovery point of all servers".to_owned(),
+        source: format!("server `{address}` was restarted").into(),
     }
 }
 

@@ -99,13 +99,6 @@ impl Group {
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
-
-    /// Returns the largest number of a point that a follower has or has had.
-    pub(crate) fn newest_point(&self) -> u64 {
-        let state = self.state();
-        let newest = state.peers.followers.iter().map(|follower| follower.newest_point);
-        newest.max().unwrap_or_default()
-    }
 }
 
 impl State {

@@ -62,14 +62,9 @@ impl Peers for Service {
         // What the leader has received of an earlier run of this server does not count.
         let sent = if start.follower_run == self.run { first.received } else { 0 };
         // After the connection, because then no earlier cut removes points any more.
+        let without_points = || FollowerStart { run: self.run, ..FollowerStart::default() };
         let recovery = self.recovery.as_ref();
-        let start = FollowerStart {
-            run: self.run,
-            points: recovery.map(|recovery| recovery.cuts()).unwrap_or_default(),
-            rewound_by,
-            newest_point: recovery.map_or(0, |recovery| recovery.newest()),
-            writes_point: recovery.map_or(0, |recovery| recovery.writes()),
-        };
+        let start = recovery.map_or_else(without_points, |recovery| recovery.follower_start());
         let start = follower_message::Content::Start(start);
         // The channel is empty, so there is room.
         let _ = sender.try_send(Ok(FollowerMessage { number: 0, received, content: Some(start) }));

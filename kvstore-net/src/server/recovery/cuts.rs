@@ -10,7 +10,6 @@ use super::{Point, Recovery};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
-use crate::runtime::in_place;
 use crate::server::group::{ClosedState, CutStep, LONGEST_CUT as LONGEST};
 
 /// How long the first server waits until the others have written their points. Meanwhile, calls
@@ -42,10 +41,9 @@ impl Recovery {
             let text = "a recovery point of all servers: not all have written the last one";
             Error::Timeout(text.to_owned())
         })?;
-        let last = self.last().number.max(self.group.newest_point());
-        let number = self.group.next_cut(last);
-        self.last().number = number;
-        self.group.begin_cut(number)?;
+        let number = self.group.begin_point(self.newest(), self.rewound_by)?;
+        self.note_cut(number);
+        let _end = self.group.cancel_at_end(number);
         let made = timeout(LONGEST, self.lead_cut(number)).await;
         let made = made.unwrap_or_else(|_| {
             let waited = LONGEST.as_secs();
@@ -104,7 +102,7 @@ impl Recovery {
     /// changed.
     pub(in crate::server) async fn closed(&self) -> Result<ClosedState> {
         let _between_calls = self.effects.write().await;
-        let now = in_place(|| self.now())?;
+        let now = self.now()?;
         let last = self.last();
         let adds_keys = now.is_none();
         let is_same = last.known.is_some() && now.map(|(_, known)| known) == last.known;
@@ -122,7 +120,7 @@ impl Recovery {
         }
         let _between_calls = self.effects.write().await;
         let adding = || Error::Timeout("a recovery point: keys are being added".to_owned());
-        let (mut point, known) = in_place(|| self.now())?.ok_or_else(adding)?;
+        let (mut point, known) = self.now()?.ok_or_else(adding)?;
         (point.state.number, point.state.is_cut) = (number, true);
         self.group.take_cut(number)?;
         Ok((point, known))
@@ -160,14 +158,27 @@ impl Recovery {
         self.group.report_kept(number, &kept);
     }
 
+    /// Records that a cut has begun, so that no other point gets its number.
+    pub(in crate::server) fn note_cut(&self, number: u64) {
+        let mut last = self.last();
+        last.number = last.number.max(number);
+    }
+
     /// Returns the largest number of a point so far.
-    pub(in crate::server) fn newest(&self) -> u64 {
+    fn newest(&self) -> u64 {
         self.last().number
     }
 
-    /// Returns the point of a cut that is being written, or 0.
-    pub(in crate::server) fn writes(&self) -> u64 {
-        self.last().writes
+    /// Returns what a follower tells the leader of its points, all of the same moment.
+    pub(in crate::server) fn follower_start(&self) -> proto::FollowerStart {
+        let last = self.last();
+        proto::FollowerStart {
+            run: self.run,
+            points: last.cuts.clone(),
+            rewound_by: self.rewound_by,
+            newest_point: last.number,
+            writes_point: last.writes,
+        }
     }
 
     /// Returns the numbers of the points that are one cut with those of other servers.

@@ -9,15 +9,14 @@
 //! The points of several servers with the same number are one consistent cut: see `cuts.rs`. After
 //! a crash of one of them, all go back to the newest point that all have: see `rewinds.rs`.
 //!
-//! - `folder.rs` keeps points in files.
+//! - `store.rs` keeps points, `folder.rs` in files.
 //! - `group/saved.rs` and `records.rs` have the state besides the contents.
 
 mod cuts;
 mod folder;
 mod rewinds;
+mod store;
 
-#[cfg(test)]
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -26,6 +25,9 @@ use prost::Message;
 use tokio::sync::{Notify, RwLock};
 
 pub(crate) use self::folder::PointFolder;
+#[cfg(test)]
+pub(crate) use self::store::Disk;
+pub(crate) use self::store::PointStore;
 use super::group::{Group, SavedGroup};
 use super::holder::Holder;
 use super::records::SavedRecords;
@@ -34,6 +36,7 @@ use crate::faults::Fault;
 use crate::files::crc;
 use crate::proto;
 use crate::runtime::in_place;
+use crate::server::calls::without_panic;
 
 /// How long a server that ends waits for a last point of all servers.
 const LAST: Duration = Duration::from_secs(1);
@@ -78,103 +81,6 @@ fn encoded(state: &SavedState) -> Result<Vec<u8>> {
 pub(crate) struct Point {
     pub(crate) state: SavedState,
     pub(crate) contents: Snapshot,
-}
-
-/// Where the points of a server are kept.
-#[derive(Clone, Debug)]
-pub(crate) enum PointStore {
-    Folder(Arc<PointFolder>),
-    /// For a simulated server, whose host loses everything else. Writing a point takes some time.
-    #[cfg(test)]
-    Memory(Arc<Mutex<BTreeMap<u64, Point>>>, Duration),
-}
-
-impl PointStore {
-    /// Keeps a point. Returns the number of bytes.
-    fn write(&self, point: Point) -> Result<u64> {
-        match self {
-            Self::Folder(folder) => folder.write(point),
-            #[cfg(test)]
-            Self::Memory(kept, _) => {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.insert(point.state.number, point);
-                Ok(0)
-            }
-        }
-    }
-
-    /// Lets another server use the points.
-    pub(super) fn release(&self) {
-        match self {
-            Self::Folder(folder) => folder.release(),
-            #[cfg(test)]
-            Self::Memory(..) => {}
-        }
-    }
-
-    /// Returns the numbers of the points, ascending.
-    fn numbers(&self) -> Result<Vec<u64>> {
-        match self {
-            Self::Folder(folder) => folder.numbers(),
-            #[cfg(test)]
-            Self::Memory(kept, _) => {
-                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(kept.keys().copied().collect())
-            }
-        }
-    }
-
-    /// Returns whether the points of other servers with this number are of the same moment.
-    fn is_cut(&self, number: u64) -> Result<bool> {
-        match self {
-            Self::Folder(folder) => Ok(folder.read_state(number)?.is_cut),
-            #[cfg(test)]
-            Self::Memory(kept, _) => {
-                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                Ok(kept.get(&number).is_some_and(|point| point.state.is_cut))
-            }
-        }
-    }
-
-    fn read(&self, holder: &Holder, number: u64) -> Result<Point> {
-        match self {
-            Self::Folder(folder) => folder.read(holder.contents().backends(), number),
-            #[cfg(test)]
-            Self::Memory(kept, _) => {
-                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let missing = || Error::Internal(format!("there is no point {number}"));
-                kept.get(&number).cloned().ok_or_else(missing)
-            }
-        }
-    }
-
-    /// Forgets points.
-    fn remove(&self, is_removed: impl Fn(u64) -> bool) {
-        match self {
-            Self::Folder(folder) => folder.remove(is_removed),
-            #[cfg(test)]
-            Self::Memory(kept, _) => {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.retain(|number, _| !is_removed(*number));
-            }
-        }
-    }
-
-    /// Returns the run of a server that has made the newest point, or 0 without points.
-    ///
-    /// # Errors
-    /// - [`Error::Corrupt`](kvstore_core::Error::Corrupt) if the point is damaged.
-    /// - [`Error::Io`](kvstore_core::Error::Io) if it cannot be read.
-    pub(super) fn newest_run(&self) -> Result<u64> {
-        match self {
-            Self::Folder(folder) => {
-                let newest = folder.numbers()?.last().copied();
-                newest.map_or(Ok(0), |number| Ok(folder.read_state(number)?.server_run))
-            }
-            #[cfg(test)]
-            Self::Memory(..) => Ok(0),
-        }
-    }
 }
 
 /// The points of a run of a server, for operators.
@@ -232,6 +138,8 @@ struct Last {
     number: u64,
     /// The point of a cut that is being written, or 0.
     writes: u64,
+    /// The last point that this server has made alone, or 0.
+    alone: u64,
     /// The checksum of what the server knew besides the contents.
     known: Option<u64>,
     /// The points that are one cut with those of other servers, ascending. Not all servers may have
@@ -429,12 +337,16 @@ impl Recovery {
             return self.make_in_call().await;
         }
         let _between_calls = self.effects.write().await;
-        in_place(|| self.now())
+        self.now()
     }
 
     /// Returns a point of now, and the checksum of what the server knows. Returns `None` while keys
     /// are being added. The caller keeps calls from taking effect.
     fn now(&self) -> Result<Option<(Point, u64)>> {
+        in_place(|| without_panic(|| self.copy()))
+    }
+
+    fn copy(&self) -> Result<Option<(Point, u64)>> {
         let Some((contents, records)) = self.holder.saved()? else { return Ok(None) };
         let state = SavedState {
             number: 0,
@@ -462,11 +374,13 @@ impl Recovery {
     /// Writes a point of this server, unless nothing has changed.
     fn write_alone(&self, mut point: Point, known: u64) -> Result<()> {
         let number = {
-            let last = self.last();
+            let mut last = self.last();
             if last.known == Some(known) && last.state.error.is_none() {
                 return Ok(());
             }
-            last.number + 1
+            // The server may follow another one meanwhile, which must not use the number.
+            (last.number, last.alone) = (last.number + 1, last.number + 1);
+            last.number
         };
         point.state.number = number;
         self.write(point, known)?;
@@ -489,11 +403,10 @@ impl Recovery {
         let (old, needed) = {
             // A report of the points has either those before or those after.
             let mut last = self.last();
-            if !is_present() {
+            // The first server may not have known of a point that this one has made alone.
+            if !is_present() || number <= last.alone {
                 return Ok(false);
             }
-            // The first server learns of the point when it is written, but must not use its number
-            // for another one.
             (last.number, last.writes) = (last.number.max(number), number);
             let newest = last.cuts.last().copied();
             let is_needed = |cut: &mut u64| *cut == common || Some(*cut) == newest;
@@ -507,8 +420,8 @@ impl Recovery {
             });
         });
         #[cfg(test)]
-        if let PointStore::Memory(_, writing) = self.store {
-            tokio::time::sleep(writing).await;
+        if let PointStore::Memory(_, disk) = &self.store {
+            tokio::time::sleep(disk.writing).await;
         }
         let written = self.write(point, known);
         self.last().writes = 0;
@@ -518,7 +431,7 @@ impl Recovery {
     /// Writes a point.
     fn write(&self, point: Point, known: u64) -> Result<()> {
         let (number, is_cut) = (point.state.number, point.state.is_cut);
-        let num_bytes = in_place(|| self.store.write(point))?;
+        let num_bytes = in_place(|| without_panic(|| self.store.write(point)))?;
         self.written.notify_waiters();
         let mut last = self.last();
         (last.number, last.known) = (last.number.max(number), Some(known));
