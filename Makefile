@@ -97,6 +97,7 @@ check: setup ## checks format, lints, layers, dependencies, documentation, links
 	cargo test --workspace --test layering --test generated
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
+	python3 tests/packaging/test_kernels.py
 	python3 tests/packaging/test_tally.py
 	python3 tests/packaging/test_pages.py
 	python3 tests/packaging/test_text.py

@@ -6,25 +6,33 @@ GPUs, which drivers load without compiling. `kernels.rs` lists the kernels and l
 
 The compiler is always NVRTC of CUDA 12.0: an old driver rejects PTX of a newer compiler, and the
 same sources give the same bytes on every machine. `scripts/kernels.sh` installs it. Then ptxas, the
-assembler that drivers contain, compiles the PTX. No kernel may spill registers, or use local
-memory, except those listed below. Sums and steps must keep enough bytes in flight: the bytes that a
-thread loads before it waits, times the threads whose registers fit on a multiprocessor.
+assembler that drivers contain, compiles the PTX, and nvdisasm lists the code. `kernel_figures.py`
+has limits for registers, local memory, bytes in flight and compile times. The figures of all
+kernels are in docs/kernels.md; with compile times, in target/kernels.md.
 """
 
 import argparse
 import ctypes
 import importlib.util
 import lzma
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-CRATE = Path(__file__).resolve().parent.parent / "kvstore-cuda"
+import sass
+from kernel_figures import BLOCK, CARDS, Entry, page
+
+ROOT = Path(__file__).resolve().parent.parent
+CRATE = ROOT / "kvstore-cuda"
 SOURCES, OUTPUTS = CRATE / "kernels", CRATE / "compiled"
 CODE, LIST = OUTPUTS / "kernels.lzma2", OUTPUTS / "kernels.rs"
+PAGE, PAGE_WITH_TIMES = ROOT / "docs" / "kernels.md", ROOT / "target" / "kernels.md"
 # For every GPU since Volta. Drivers compile the PTX for their GPU.
 OPTIONS = [
     "--gpu-architecture=compute_70",
@@ -34,21 +42,14 @@ OPTIONS = [
 ]
 # The GPUs with their own code. All later GPUs of a generation can run it.
 SHIPPED = ["sm_80", "sm_90", "sm_100", "sm_120"]
-CARDS = ["sm_70", *SHIPPED]
+# What the assembler reports about a kernel: registers of a thread, bytes of spilt registers and of
+# local memory, and the time to compile it.
+Usage = namedtuple("Usage", "registers spilt local seconds")
 # Streams of LZMA2. The fields of instructions in the code begin at multiples of eight bytes.
 FILTERS = [
     {"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 0, "lp": 3, "pb": 4}
     | {"dict_size": 4 << 20}
 ]
-# These kernels add numbers in pairs, in an array that they index with variables.
-WITH_LOCAL_MEMORY = ("kv_row_states_", "kv_add_in_pairs")
-# Threads of a block; registers and threads of a multiprocessor; the unit in which warps get
-# registers, per thread.
-THREADS, REGISTERS, MOST_THREADS, REGISTER_UNIT = 256, 65536, 2048, 8
-# Bytes in flight on a multiprocessor. An H200 moves 32 bytes per nanosecond and multiprocessor, a
-# load takes some 700 ns, and no thread waits for stores.
-LEAST_IN_FLIGHT = 24 * 1024
-
 
 def package_folder(name):
     """Returns the folder of an installed package of NVIDIA."""
@@ -120,6 +121,9 @@ class Module:
         # The compiler adds constants that no kernel uses.
         self.name, self.ptx = name, re.sub(r"^\.global .*nv6target.*\n", "", ptx, flags=re.M)
         self.kernels = re.findall(r"\.entry (\w+)", self.ptx)
+        threads = re.findall(r"\.maxntid (\d+), 1, 1", self.ptx)
+        if threads != [str(BLOCK)] * len(self.kernels):
+            sys.exit(f"{name}: found blocks of {threads} threads, expected {BLOCK} for each kernel")
         self.code, self.usage = {}, {}
         with tempfile.TemporaryDirectory() as folder:
             path, output = Path(folder) / "ptx", Path(folder) / "code"
@@ -190,71 +194,60 @@ def write(modules):
 
 
 def usage(text):
-    """Returns the resources of each kernel from the messages of ptxas: name, registers, spilt
-    bytes, bytes of local memory.
-    """
-    found = []
+    """Returns the usage of each kernel from the messages of ptxas."""
+    found = {}
     for part in text.split("Compiling entry function '")[1:]:
         spilt = sum(int(number) for number in re.findall(r"(\d+) bytes spill", part))
-        registers, local = (
-            re.search(text, part)[1] for text in [r"Used (\d+) registers", r"(\d+) bytes stack"]
+        registers, local, milliseconds = (
+            re.search(text, part)[1]
+            for text in [r"Used (\d+) registers", r"(\d+) bytes stack", r"time = ([\d.]+) ms"]
         )
-        found.append((part.split("'")[0], int(registers), spilt, int(local)))
+        found[part.split("'")[0]] = Usage(
+            int(registers), spilt, int(local), float(milliseconds) / 1000
+        )
     return found
 
 
-def bytes_ahead(ptx):
-    """Returns the largest number of bytes that a thread of each kernel loads in vectors before it
-    waits or branches."""
-    most, kernel, run, is_ours = {}, None, 0, False
-    for line in ptx.splitlines():
-        if entry := re.search(r"\.entry (\w+)", line):
-            kernel = entry[1]
-            most[kernel] = 0
-        # Vector loads by the compiler read fields of jobs. Loads of ranges are in our inline
-        # assembly.
-        if is_ours and (load := re.search(r"ld\.global\.v(\d)\.u32", line)):
-            run += 4 * int(load[1])
-            most[kernel] = max(most[kernel], run)
-        elif re.search(r"^\$|\bbra\b|st\.global|\b(add|sub|mul)\.rn", line):
-            run = 0
-        is_ours = "begin inline asm" in line
-    return most
+def entries(modules):
+    """Returns for each kernel of the modules its entries for all cards."""
+    nvdisasm = package_folder("cu13") / "bin" / "nvdisasm"
+
+    def read(card):
+        return sass.disassemble(nvdisasm, card, [module.code[card] for module in modules])
+
+    with ThreadPoolExecutor() as pool:
+        figures = dict(zip(SHIPPED, pool.map(read, SHIPPED)))
+    return {
+        kernel: [
+            Entry(
+                card,
+                module.usage[card][kernel],
+                figures[card][kernel] if card in SHIPPED else None,
+            )
+            for card in CARDS
+        ]
+        for module in modules
+        for kernel in module.kernels
+    }
 
 
-def in_flight(registers, ahead):
-    """Returns the bytes in flight on a multiprocessor."""
-    of_thread = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
-    return min(REGISTERS // (of_thread * THREADS), MOST_THREADS // THREADS) * THREADS * ahead
-
-
-def check_usage(module):
-    """Prints the resources of kernels. Returns the number of kernels that exceed the limits."""
-    too_much, ahead, name = 0, bytes_ahead(module.ptx), module.name
-    is_stream = name.startswith(("sum", "update_")) and not name.startswith("update_row")
-    for card, kernels in module.usage.items():
-        bad = []
-        for kernel, registers, spilt, local in kernels:
-            flying = in_flight(registers, ahead[kernel])
-            if (
-                spilt
-                or (local and not kernel.startswith(WITH_LOCAL_MEMORY))
-                or (is_stream and flying < LEAST_IN_FLIGHT)
-            ):
-                bad.append(
-                    f"    {kernel}: {spilt} bytes spilt, {local} local, {flying} in flight"
-                    f" with {registers} registers"
-                )
-        too_much += len(bad)
-        most = max(registers for _, registers, _, _ in kernels)
-        least = min(in_flight(registers, ahead[kernel]) for kernel, registers, _, _ in kernels)
-        flying = f", at least {least} bytes in flight" if is_stream else ""
+def check_figures(modules, kernels):
+    """Prints a line for each module, and what exceeds the limits. Returns the number of faults."""
+    number_of_faults = 0
+    for module in modules:
+        of_module = [(kernel, entry) for kernel in module.kernels for entry in kernels[kernel]]
+        registers = [entry.usage.registers for _, entry in of_module]
+        kib = [entry.kib for _, entry in of_module if entry.figures]
+        kernel, slowest = max(of_module, key=lambda one: one[1].usage.seconds)
         print(
-            f"{name} on {card}: {len(kernels)} kernels, at most {most} registers{flying},"
-            f" {len(bad)} rejected"
+            f"{module.name}: {len(module.kernels)} kernels, {min(registers)} to {max(registers)}"
+            f" registers, {min(kib):g} to {max(kib):g} KiB in flight, at most"
+            f" {1000 * slowest.usage.seconds:.0f} ms to compile ({kernel} for {slowest.card})"
         )
-        print(*bad, sep="\n", end="\n" if bad else "")
-    return too_much
+        faults = [fault for kernel, entry in of_module for fault in entry.faults(kernel)]
+        print(*(f"    {fault}" for fault in faults), sep="\n", end="\n" if faults else "")
+        number_of_faults += len(faults)
+    return number_of_faults
 
 
 def main():
@@ -267,12 +260,31 @@ def main():
     compiled = lambda output: Module(output[0], compiler.compile(*output[1:]))
     with ThreadPoolExecutor() as pool:
         modules = list(pool.map(compiled, outputs()))
-    failures = sum(check_usage(module) for module in modules)
+    before, begin = os.times(), time.perf_counter()
+    kernels = entries(modules)
+    seconds = time.perf_counter() - begin
+    # Of this process and the processes that it has started.
+    processor_seconds = sum(os.times()[:4]) - sum(before[:4])
+    failures = check_figures(modules, kernels)
+    # Without the GPUs that have no code.
+    shipped = {
+        kernel: [entry for entry in found if entry.figures] for kernel, found in kernels.items()
+    }
+    text = page(shipped, SHIPPED)
+    PAGE_WITH_TIMES.write_text(page(shipped, SHIPPED, has_seconds=True))
     if options.write:
         write(modules)
+        PAGE.write_text(text)
     elif not is_current(modules):
         print(f"{CODE.name} or {LIST.name} is not what the sources give: run `make kernels`")
         failures += 1
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        print(f"docs/{PAGE.name} is not what the code gives: run `make kernels`")
+        failures += 1
+    print(
+        f"read the code of {len(SHIPPED)} GPUs in {seconds:.1f} s, with {processor_seconds:.1f} s"
+        " of processor time"
+    )
     ptx, code = streams(modules)
     print(
         f"{sum(len(module.kernels) for module in modules)} kernels: {len(ptx)} bytes of PTX,"

@@ -1,11 +1,13 @@
 #!/bin/sh
 # kernels.sh --write|--check   compiles the kernels; see kernels.py. Installs the one
-#                              supported compiler and the assembler of NVIDIA into their own folder.
-#                              Neither needs a driver or a GPU.
+#                              supported compiler, the assembler and the disassembler of NVIDIA into
+#                              their own folder. None needs a driver or a GPU.
 set -eu
 cd "$(dirname "$0")/.."
 
-PACKAGES="nvidia-cuda-nvrtc-cu12==12.0.140 nvidia-cuda-nvcc-cu12==12.9.86"
+# CUDA 13.2 is the first with a package of the disassembler. It also reads code of CUDA 12.9.
+PACKAGES="nvidia-cuda-nvrtc-cu12==12.0.140 nvidia-cuda-nvcc-cu12==12.9.86
+    nvidia-cuda-nvdisasm==13.2.51"
 venv=$PWD/target/kernels-venv
 
 # NVIDIA has these packages for this system only. Other systems use the files that are checked in.
