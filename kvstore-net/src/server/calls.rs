@@ -376,8 +376,9 @@ impl Service {
             self.group.remove_keys(&changed.removed);
         }
         let is_made = !outcome.as_ref().is_some_and(|failure| failure.out_of_date);
-        if let Some(joint) = joint.filter(|_| is_made && effects.is_some()) {
-            self.group.make_joint(caller, &joint);
+        let id = effects.as_mut().and_then(|entered| entered.joint.take());
+        if let Some((id, joint)) = id.zip(joint).filter(|_| is_made) {
+            self.group.make_joint(id, &joint);
         }
         running.finish(outcome, &changed.pushed);
         drop(effects);

@@ -28,6 +28,13 @@ use crate::wire::{error_of, failure_of};
 /// with a part of it. Until then, they make none.
 const LONGEST_ABSENCE: Duration = Duration::from_secs(60);
 
+/// Whether a call may take effect.
+pub(crate) enum Admission {
+    /// With the operation of a joint call.
+    Now(Option<JointId>),
+    Later,
+}
+
 /// Cancels a cut when it is dropped, for example by a panic.
 pub(crate) struct CancelCut<'a> {
     group: &'a Group,
@@ -54,10 +61,15 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Transport`] if it is too late for a joint call.
-    pub(crate) fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<bool> {
+    /// - [`Error::Closed`] if the process of a joint call is not a member any more.
+    pub(crate) fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<Admission> {
         let state = self.state();
         let id = joint.and_then(|joint| state.joint_id(caller, joint));
-        if id.is_some_and(|id| state.joint.is_given_up(&id)) {
+        if joint.is_some() && id.is_none() {
+            // It would count as a call of the later process with this name.
+            return Err(Error::Closed { what: "the membership of an earlier process".to_owned() });
+        }
+        if id.as_ref().is_some_and(|id| state.joint.is_given_up(id)) {
             return Err(Error::Transport {
                 operation: "a call for several servers".to_owned(),
                 source: "the process was not connected for so long that the servers continued \
@@ -65,7 +77,7 @@ impl Group {
                     .into(),
             });
         }
-        Ok(state.admits(caller, joint))
+        Ok(if state.admits(caller, joint) { Admission::Now(id) } else { Admission::Later })
     }
 
     /// Waits until a call may take effect.
@@ -88,12 +100,9 @@ impl Group {
     }
 
     /// Records that a call of a joint operation was made.
-    pub(crate) fn make_joint(&self, caller: &Caller, joint: &JointCall) {
-        self.change(|state| {
-            let Some(id) = state.joint_id(caller, joint) else { return };
-            let servers = joint.servers.iter().copied().collect();
-            state.joint.make(id, joint.ended_below, servers);
-        });
+    pub(crate) fn make_joint(&self, id: JointId, joint: &JointCall) {
+        let servers = joint.servers.iter().copied().collect();
+        self.change(|state| state.joint.make(id, joint.ended_below, servers));
     }
 
     /// Records that the operations of a member below a number have ended.
@@ -448,14 +457,22 @@ impl State {
         self.peers.followers.iter().any(|follower| follower.writes.is_some())
     }
 
+    /// Returns `None` if the caller is not a member any more.
     fn joint_id(&self, caller: &Caller, joint: &JointCall) -> Option<JointId> {
         let member = self.members.get(&caller.name)?;
+        if member.incarnation != caller.incarnation {
+            return None;
+        }
         let process = member.process();
         Some(JointId { name: caller.name.clone(), process, number: joint.number })
     }
 
     fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> bool {
         let id = joint.and_then(|joint| self.joint_id(caller, joint));
+        if joint.is_some() && id.is_none() {
+            // It is rejected, so it does not wait.
+            return true;
+        }
         let cut = self.cut.as_ref().filter(|cut| !cut.is_taken);
         if let Some(made_elsewhere) = cut.and_then(|cut| cut.made_elsewhere.as_ref())
             && id.as_ref().is_some_and(|id| made_elsewhere.contains(id))

@@ -31,6 +31,7 @@ use tonic::Status;
 
 use self::barrier::Barrier;
 pub(crate) use self::caller::Caller;
+pub(crate) use self::cuts::Admission;
 use self::entrants::Rounds;
 pub(crate) use self::entrants::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 use self::identities::Identities;
