@@ -1,10 +1,11 @@
 //! The threads that move messages. They start with the first store or server on a network.
 
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kvstore_core::process::PerProcess;
-use kvstore_core::{Error, Result};
+use kvstore_core::{Error, Result, panic_text};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor, TryCurrentError};
 
 /// The runtime of this process, or why there is none. A forked child starts its own.
@@ -86,4 +87,10 @@ pub(crate) fn in_place<R>(work: impl FnOnce() -> R) -> R {
         RuntimeFlavor::CurrentThread => work(),
         _ => tokio::task::block_in_place(work),
     }
+}
+
+/// Converts a panic, for example of an updater, into an error.
+pub(crate) fn without_panic<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(Error::Internal(format!("a panic: {}", panic_text(&*panic)))))
 }

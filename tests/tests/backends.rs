@@ -36,6 +36,11 @@ fn a_batch_of_sums_equals_separate_sums() {
 }
 
 #[test]
+fn an_error_among_the_jobs_changes_nothing() {
+    everywhere(suite::an_error_among_the_jobs_changes_nothing);
+}
+
+#[test]
 fn long_values_agree_with_the_model() {
     everywhere(suite::long_values_agree_with_the_model);
 }

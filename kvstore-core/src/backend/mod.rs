@@ -21,6 +21,10 @@ pub use storage::{InOut, Span, SpanMut, Storage};
 
 pub(crate) use storage::{open, open_mut};
 
+/// The jobs of a batch. A backend takes all of them before it changes anything, so an error of the
+/// iterator ends the call without a change.
+pub type Jobs<'a, J> = dyn Iterator<Item = Result<J>> + 'a;
+
 /// One sum of a batch: `dst = ((addends[0] + addends[1]) + addends[2]) + ..`.
 #[derive(Debug)]
 pub struct SumJob<'a> {
@@ -38,7 +42,7 @@ pub struct SumJob<'a> {
 #[derive(Debug)]
 pub struct UpdateJob<'a> {
     /// The step, with the scalars for its key.
-    pub rule: UpdateRule,
+    pub rule: &'a UpdateRule,
     /// The device whose memory the ranges are in.
     pub device: Device,
     /// The dtype of the weight and of the addends.
@@ -337,9 +341,24 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()>;
 
     /// Runs every sum of the batch.
-    fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()>;
+    ///
+    /// # Errors
+    /// - The first error of `jobs`. Nothing has changed then.
+    fn sum<'a>(&self, jobs: &mut Jobs<'_, SumJob<'a>>) -> Result<()>;
+    /// Reserves the memory that the host needs for the next call of [`Backend::update`] by this
+    /// thread, so that it does not fail after the caller has changed something.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    fn reserve_updates(&self, num_jobs: usize) -> Result<()> {
+        let _ = num_jobs;
+        Ok(())
+    }
     /// Runs every optimizer step of the batch, each in one pass over its memory.
-    fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()>;
+    ///
+    /// # Errors
+    /// - The first error of `jobs`. Nothing has changed then.
+    fn update<'a>(&self, jobs: &mut Jobs<'_, UpdateJob<'a>>) -> Result<()>;
     /// Sums the squares of every job of the batch.
     fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()>;
     /// Returns whether the backend plans sums of rows itself. Otherwise, every job has

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::interop::DeviceInterop;
-use super::{
-    Backend, DequantizeJob, MeasureJob, QuantizeJob, RowSumJob, RowUpdateJob, SumJob, UpdateJob,
-};
+use super::{Backend, DequantizeJob, MeasureJob, QuantizeJob, RowSumJob, RowUpdateJob};
 use crate::types::{Device, DeviceKind, Error, Result};
 
 /// The backends of a process, at most one per kind of device. A clone shares the table.
@@ -179,9 +177,46 @@ macro_rules! job {
     };
 }
 
-job!(SumJob, UpdateJob, MeasureJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
+job!(MeasureJob, QuantizeJob, DequantizeJob, RowSumJob, RowUpdateJob);
+
+/// The first device of each kind in a call. There are as many places as kinds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kinds([Option<Device>; 2]);
+
+impl Kinds {
+    pub(crate) fn add(&mut self, device: Device) {
+        let has_kind = |first: &Device| first.kind() == device.kind();
+        if let Some(place) = self.0.iter_mut().find(|place| place.as_ref().is_none_or(has_kind)) {
+            place.get_or_insert(device);
+        }
+    }
+
+    /// Returns whether there is at most one kind.
+    pub(crate) fn is_one(&self) -> bool {
+        self.0.iter().flatten().count() <= 1
+    }
+}
 
 impl Backends {
+    /// Calls `run` with the backend of each kind.
+    ///
+    /// # Errors
+    /// - [`Error::DeviceUnavailable`] if the backend of a device is not available.
+    /// - The first error of `run`, converted by [`error_after_change`].
+    pub(crate) fn run_each(
+        &self,
+        kinds: Kinds,
+        mut run: impl FnMut(&dyn Backend) -> Result<()>,
+    ) -> Result<()> {
+        let mut has_begun = false;
+        for device in kinds.0.into_iter().flatten() {
+            let backend = self.of(device)?;
+            run(&**backend).map_err(|error| error_after_change(error, has_begun))?;
+            has_begun = true;
+        }
+        Ok(())
+    }
+
     /// Runs the jobs on their backends, as one batch per backend. Changes the order of the jobs.
     ///
     /// # Errors

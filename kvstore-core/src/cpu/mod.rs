@@ -16,6 +16,7 @@ mod rounding;
 mod rows;
 mod size_class;
 mod sum;
+mod taken;
 mod threads;
 mod update;
 
@@ -23,7 +24,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Check, DequantizeJob, DeviceMemory, InOut, MatmulSize, MeasureJob, Operand,
+    Backend, Check, DequantizeJob, DeviceMemory, InOut, Jobs, MatmulSize, MeasureJob, Operand,
     QuantizeJob, RowScatterJob, RowSumJob, RowUpdateJob, Span, SpanMut, Storage, SumJob, UpdateJob,
 };
 use crate::noise::Distribution;
@@ -196,12 +197,16 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn sum(&self, jobs: &mut [SumJob<'_>]) -> Result<()> {
-        self.workers.for_each_job(jobs)
+    fn sum<'a>(&self, jobs: &mut Jobs<'_, SumJob<'a>>) -> Result<()> {
+        taken::with_sums(jobs, |jobs| self.workers.for_each_job(jobs))
     }
 
-    fn update(&self, jobs: &mut [UpdateJob<'_>]) -> Result<()> {
-        self.workers.for_each_job(jobs)
+    fn reserve_updates(&self, num_jobs: usize) -> Result<()> {
+        taken::reserve_updates(num_jobs)
+    }
+
+    fn update<'a>(&self, jobs: &mut Jobs<'_, UpdateJob<'a>>) -> Result<()> {
+        taken::with_updates(jobs, |jobs| self.workers.for_each_job(jobs))
     }
 
     fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()> {

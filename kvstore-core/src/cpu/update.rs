@@ -29,15 +29,14 @@ impl Job for UpdateJob<'_> {
     }
 
     fn run(piece: UpdatePiece<'_>) -> Result<()> {
-        let rule = piece.rule;
-        rule.visit(piece)
+        piece.rule.visit(piece)
     }
 }
 
 /// Some elements of a step, as bytes. Element `i` of the weight belongs to element `i` of the
 /// states and to element `start + i` of the addends.
 pub(super) struct UpdatePiece<'a> {
-    rule: UpdateRule,
+    rule: &'a UpdateRule,
     dtype: DType,
     weight: InOutSlice<'a, u8>,
     states: States<'a>,
@@ -100,7 +99,7 @@ impl UpdatePiece<'_> {
     /// Updates a weight in its own arithmetic.
     fn run_full<A: Real + Fold, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: A::fold };
-        let step = step_of::<A, R, N>(&self.rule)?;
+        let step = step_of::<A, R, N>(self.rule)?;
         let states = states_of(self.states.into_iter().flatten())?;
         Update { step, merge, rounded: None, weight: self.weight.cast()?, states }.run(self.start)
     }
@@ -108,7 +107,7 @@ impl UpdatePiece<'_> {
     /// Updates the master copy of a half-precision weight, and rounds it into the weight.
     fn run_half<T: Half, R: Rule<N>, const N: usize>(self) -> Result<()> {
         let merge = Merge { addends: self.addends, fold: merge_half::<T> };
-        let step = step_of::<f32, R, N>(&self.rule)?;
+        let step = step_of::<f32, R, N>(self.rule)?;
         let mut states = self.states.into_iter().flatten();
         let master = states.next().ok_or_else(wrong_state)?.cast::<f32>()?;
         let weight = self.weight.cast::<T>()?.into_dst();

@@ -9,6 +9,7 @@ mod without_store;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter::once;
 
 pub use crate::rule::formulas::*;
 pub use crate::rule::{
@@ -326,8 +327,8 @@ impl Optimizer {
             if let Some(job) = pending.row_job(weight, state, &plan, &spans)? {
                 backend.update_rows(&mut [job])?;
             }
-        } else if let Some(job) = pending.job(weight, state, &spans)? {
-            backend.update(&mut [job])?;
+        } else if !pending.is_skipped() {
+            backend.update(&mut once(pending.job(weight, state, &spans)))?;
         }
         pending.settle(weight, state);
         Ok(())
@@ -351,6 +352,11 @@ impl Optimizer {
         Self::arithmetic_of(dtype)
             .map(drop)
             .map_err(|error| Error::invalid(format!("key `{key}`: {error}")))
+    }
+
+    /// Returns whether the steps of most keys need norms before.
+    pub(crate) fn is_layerwise(&self) -> bool {
+        self.is_layerwise
     }
 
     /// Returns where a weight may be divided into parts that are stepped separately.

@@ -331,16 +331,23 @@ impl Pending {
         Ok(())
     }
 
-    /// Returns the step as a job of the weight's backend, or `None` if the update is skipped.
+    /// Returns whether the update is skipped: see [`UpdateRule::is_skipped`].
+    pub(crate) fn is_skipped(&self) -> bool {
+        self.rule.is_skipped()
+    }
+
+    /// Returns whether the step makes a new state.
+    pub(crate) fn has_new_state(&self) -> bool {
+        self.next_state.is_some()
+    }
+
+    /// Returns the step as a job of the weight's backend. The update must not be skipped.
     pub(crate) fn job<'a>(
         &'a mut self,
         weight: &'a mut Tensor,
         state: &'a mut OptimizerState,
         addends: &'a [Span<'a>],
-    ) -> Result<Option<UpdateJob<'a>>> {
-        if self.rule.is_skipped() {
-            return Ok(None);
-        }
+    ) -> Result<UpdateJob<'a>> {
         let mut states = [const { None }; MAX_STATES];
         let state = self.next_state.as_deref_mut().unwrap_or(state);
         let tensors = state.tensors.iter_mut().zip(&mut self.fresh_states);
@@ -349,7 +356,7 @@ impl Pending {
         }
         let (device, dtype) = (weight.device(), weight.dtype());
         let weight = weight.in_out(&mut self.fresh_weight)?;
-        Ok(Some(UpdateJob { rule: self.rule, device, dtype, weight, states, addends }))
+        Ok(UpdateJob { rule: &self.rule, device, dtype, weight, states, addends })
     }
 
     /// Returns the step as a job that changes only the planned rows, or `None` if the update is

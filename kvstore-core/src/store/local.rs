@@ -107,8 +107,8 @@ impl LocalStore {
     }
 
     /// Returns whether each key is stored with the shape and dtype of the value at its position.
-    /// Returns `false` if a key is not initialised. Takes no lock of a key and allocates nothing, so
-    /// processes with the same keys get the same answer, whatever has failed in one of them.
+    /// Returns `false` if a key is not initialised. Takes no lock of a key and allocates nothing,
+    /// so processes with the same keys get the same answer, whatever has failed in one of them.
     pub fn has_specs(&self, keys: &[Key], values: &[Value]) -> bool {
         let mut is_same = keys.len() == values.len();
         let found = self.table.look_up(keys, |position, entry| {

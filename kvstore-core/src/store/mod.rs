@@ -3,6 +3,7 @@
 
 mod home;
 mod hooks;
+mod key_push;
 mod local;
 mod merge_rows;
 mod norms;
@@ -37,9 +38,9 @@ pub use types::{Description, KeyStats, OnExisting, PulledValue};
 pub use updater::Updater;
 
 pub use hooks::{BlockSums, CompleteSums, OnStart, StartedPush};
+pub use key_push::check_compressed;
 pub use norms::{check_clip, check_clipped_dtype};
 pub(crate) use policy::{ActiveOptimizer, Policy, RunId};
-pub use push::check_compressed;
 pub(crate) use snapshot::{HeldSnapshot, SavedPolicy, SavedSettings};
 pub(crate) use snapshot_file::FileSlot;
 pub(crate) use table::{KeyCopy, Progress};

@@ -2,7 +2,8 @@
 //! the global norm that the sums are clipped to.
 
 use super::hooks::{BlockSums, CompleteSums};
-use super::push::{KeyPush, Push, lost, take};
+use super::key_push::{KeyPush, lost};
+use super::push::{Push, take};
 use super::scratch::Scratch;
 use crate::backend::registry::Backends;
 use crate::backend::{MeasureJob, Measured, Span};

@@ -2,8 +2,8 @@
 //! [`LocalStore::push_observed`].
 
 use super::hooks::{CompleteSums, Hooks, OnStart, PushedKeys, StartedPush};
+use super::key_push::KeyPush;
 use super::local::LocalStore;
-use super::push::KeyPush;
 use super::table::Entry;
 use crate::rows::Value;
 use crate::types::{Key, Result};

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::LocalKey;
 
-use super::push::{KeyPush, PushedValue};
+use super::key_push::{KeyPush, PushedValue};
 use super::table::Entry;
 use super::types::PulledValue;
-use crate::backend::{Span, SumJob, UpdateJob};
+use crate::backend::Span;
 use crate::fallible;
 use crate::rows::Value;
 use crate::types::Result;
@@ -24,8 +24,6 @@ pub(crate) struct Scratch {
     pushed: Vec<PushedValue>,
     spans: Vec<Span<'static>>,
     keys: Vec<KeyPush<'static>>,
-    sums: Vec<SumJob<'static>>,
-    updates: Vec<UpdateJob<'static>>,
 }
 
 thread_local! {
@@ -94,14 +92,14 @@ macro_rules! reused {
         impl Scratch {
             /// Takes the vector, with capacity for `len` items.
             pub(crate) fn $take<'a>(&mut self, len: usize) -> Result<Vec<$Item<'a>>> {
-                let mut items = reuse(std::mem::take(&mut self.$field));
+                let mut items = fallible::reuse(std::mem::take(&mut self.$field));
                 fallible::reserve(&mut items, len)?;
                 Ok(items)
             }
 
             /// Keeps the memory of the vector for the next call.
             pub(crate) fn $put_back(&mut self, items: Vec<$Item<'_>>) {
-                self.$field = reuse(items);
+                self.$field = fallible::reuse(items);
             }
         }
     };
@@ -109,14 +107,3 @@ macro_rules! reused {
 
 reused!(take_spans, put_back_spans, spans: Span);
 reused!(take_keys, put_back_keys, keys: KeyPush);
-reused!(take_sums, put_back_sums, sums: SumJob);
-reused!(take_updates, put_back_updates, updates: UpdateJob);
-
-/// Drops the items and returns the memory as a vector of items of the same size.
-///
-/// Relies on an optimisation of the standard library, which collects in place. Without it, this
-/// allocates a new vector, and the test that counts allocations fails.
-fn reuse<A, B>(mut items: Vec<A>) -> Vec<B> {
-    items.clear();
-    items.into_iter().filter_map(|_| None).collect()
-}

@@ -307,15 +307,15 @@ impl Entry {
         })
     }
 
-    /// Counts a push that has changed the key, and updates the size of its state.
-    pub(crate) fn count_push(&self, progress: &Progress) {
+    /// Counts a push that has changed the key.
+    pub(crate) fn count_push(&self) {
         // A load and a store suffice: the caller holds the key's lock, so no other thread counts.
         let count = self.num_pushes.load(Ordering::Relaxed);
         self.num_pushes.store(count.wrapping_add(1), Ordering::Relaxed);
-        self.note_bytes(progress);
     }
 
-    fn note_bytes(&self, progress: &Progress) {
+    /// Updates the size of the key's state after a change.
+    pub(crate) fn note_bytes(&self, progress: &Progress) {
         self.state_bytes.store(progress.num_bytes(), Ordering::Relaxed);
     }
 

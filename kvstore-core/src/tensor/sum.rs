@@ -1,5 +1,7 @@
 //! Sums of tensors, with the bits of a push.
 
+use std::iter::once;
+
 use super::Tensor;
 use crate::backend::{InOut, Span, SumJob};
 use crate::fallible;
@@ -33,7 +35,7 @@ impl Tensor {
         let (device, dtype) = (self.device(), self.dtype());
         self.mutate_part(first, len, |backend, in_out| {
             let (InOut::InPlace(dst) | InOut::Into { dst, .. }) = in_out;
-            backend.sum(&mut [SumJob { device, dtype, dst, addends: &spans }])
+            backend.sum(&mut once(Ok(SumJob { device, dtype, dst, addends: &spans })))
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Operations without a kernel. The host's backend runs them on copies, so the bits are
 //! the same as on the host.
 
+use std::iter::once;
 use std::sync::Arc;
 
 use kvstore_core::backend::{Operand, UpdateJob};
@@ -119,7 +120,7 @@ pub(crate) fn binary(
 }
 
 /// Runs an optimizer update on the host.
-pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<()> {
+pub(crate) fn update(backend: &CudaBackend, mut job: UpdateJob<'_>) -> Result<()> {
     let mut weight = read(backend, &job.weight)?;
     let states = job.states.iter().flatten().map(|state| read(backend, state));
     let mut states = states.collect::<Result<Vec<_>>>()?;
@@ -136,7 +137,7 @@ pub(crate) fn update(backend: &CudaBackend, job: &mut UpdateJob<'_>) -> Result<(
     for (place, state) in on_host.states.iter_mut().zip(&mut states) {
         *place = Some(InOut::InPlace(state.span_mut()?));
     }
-    backend.host().update(std::slice::from_mut(&mut on_host))?;
+    backend.host().update(&mut once(Ok(on_host)))?;
     // Copy the results back only after the update has succeeded.
     weight.send(backend, written(job.weight.reborrow()))?;
     for (state, place) in states.iter().zip(job.states.iter_mut().flatten()) {

@@ -8,10 +8,11 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use kvstore_core::backend::{
-    self, DequantizeJob, MatmulSize, MeasureJob, Operand, QuantizeJob, RowScatterJob, RowSumJob,
-    RowUpdateJob,
+    self, DequantizeJob, Jobs, MatmulSize, MeasureJob, Operand, QuantizeJob, RowScatterJob,
+    RowSumJob, RowUpdateJob,
 };
 use kvstore_core::fallible;
+use kvstore_core::optimizer::MAX_STATES;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
 use kvstore_core::{
     Backend, BinaryOp, Check, DType, Device, DeviceInterop, DeviceKind, DeviceMemory, Distribution,
@@ -162,49 +163,57 @@ impl Backend for CudaBackend {
         unsafe { card.launch(card.function(&cast::kernel(from, to))?, &args, args.num_tiles()) }
     }
 
-    fn sum(&self, jobs: &mut [backend::SumJob<'_>]) -> Result<()> {
+    fn sum<'a>(&self, jobs: &mut Jobs<'_, backend::SumJob<'a>>) -> Result<()> {
         let mut launches = Launches::<_, FanJob>::new();
+        let mut addends = Vec::new();
         for job in jobs {
-            let card = self.card(job.device)?;
-            let dst = address_of(card, &job.dst)?;
-            let addends = addresses(card, job.addends, job.dst.num_bytes)?;
-            let (num_bytes, size) = (job.dst.num_bytes as u64, job.dtype.size() as u64);
-            let kind = (job.dtype, sum::is_pair(job.dtype, addends.len()));
+            let backend::SumJob { device, dtype, dst, addends: spans } = job?;
+            let card = self.card(device)?;
+            set_addresses(&mut addends, card, spans, dst.num_bytes)?;
+            let (num_bytes, size) = (dst.num_bytes as u64, dtype.size() as u64);
+            let kind = (dtype, sum::is_pair(dtype, addends.len()));
             let batch = launches.batch(card, kind, || Ok(sum::kernel(kind.0, kind.1)))?;
-            batch.push(dst, &addends, num_bytes, size)?;
+            batch.push(address_of(card, &dst)?, &addends, num_bytes, size)?;
         }
         // SAFETY: the ranges are memory of the GPU and have the length of the sum.
         unsafe { launches.run(self) }
     }
 
-    fn update(&self, jobs: &mut [backend::UpdateJob<'_>]) -> Result<()> {
+    fn update<'a>(&self, jobs: &mut Jobs<'_, backend::UpdateJob<'a>>) -> Result<()> {
         let mut launches = Launches::<_, UpdateJob>::new();
+        let (mut on_host, mut addends) = (Vec::new(), Vec::new());
         for job in jobs {
+            let job = job?;
             let card = self.card(job.device)?;
             let num_bytes = job.weight.num_bytes();
             if num_bytes == 0 {
                 continue;
             }
-            if !update::has_kernel(&job.rule) {
-                host::update(self, job)?;
+            if !update::has_kernel(job.rule) {
+                fallible::push(&mut on_host, job)?;
                 continue;
             }
-            let addends = addresses(card, job.addends, num_bytes)?;
-            let states = job.states.iter().flatten().map(|state| from_to(card, state));
-            let states = states.collect::<Result<Vec<FromTo>>>()?;
-            let kind = (discriminant(&job.rule), job.dtype);
-            let kernel = || update::kernel(&job.rule, job.dtype).ok_or_else(|| no_float(job.dtype));
+            set_addresses(&mut addends, card, job.addends, num_bytes)?;
+            let mut states = [FromTo::default(); MAX_STATES];
+            let mut num_states = 0;
+            for (slot, state) in states.iter_mut().zip(job.states.iter().flatten()) {
+                *slot = from_to(card, state)?;
+                num_states += 1;
+            }
+            let kind = (discriminant(job.rule), job.dtype);
+            let kernel = || update::kernel(job.rule, job.dtype).ok_or_else(|| no_float(job.dtype));
             launches.batch(card, kind, kernel)?.push(&UpdateArgs {
-                rule: &job.rule,
+                rule: job.rule,
                 dtype: job.dtype,
                 len: (num_bytes / job.dtype.size()) as u64,
                 weight: from_to(card, &job.weight)?,
-                states: &states,
+                states: states.get(..num_states).unwrap_or_default(),
                 addends: &addends,
             })?;
         }
         // SAFETY: the ranges are memory of the GPU and have as many elements as the weight.
-        unsafe { launches.run(self) }
+        unsafe { launches.run(self) }?;
+        on_host.into_iter().try_for_each(|job| host::update(self, job))
     }
 
     fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()> {
@@ -331,12 +340,33 @@ impl Backend for CudaBackend {
     }
 }
 
+/// Replaces a list by the addresses of ranges of the same length on a GPU.
+fn set_addresses(
+    list: &mut Vec<u64>,
+    card: &Card,
+    spans: &[Span<'_>],
+    num_bytes: usize,
+) -> Result<()> {
+    list.clear();
+    fallible::reserve(list, spans.len())?;
+    for span in spans {
+        if span.num_bytes != num_bytes {
+            return Err(other_length());
+        }
+        list.push(address_on(card, *span)?);
+    }
+    if spans.is_empty() { Err(other_length()) } else { Ok(()) }
+}
+
 /// Returns the addresses of ranges of the same length on a GPU.
 pub(crate) fn addresses(card: &Card, spans: &[Span<'_>], num_bytes: usize) -> Result<Vec<u64>> {
-    if spans.is_empty() || spans.iter().any(|span| span.num_bytes != num_bytes) {
-        return Err(Error::Internal("addends of another length than their sum".to_owned()));
-    }
-    fallible::try_collect(spans.iter().map(|span| address_on(card, *span)))
+    let mut list = Vec::new();
+    set_addresses(&mut list, card, spans, num_bytes)?;
+    Ok(list)
+}
+
+fn other_length() -> Error {
+    Error::Internal("addends of another length than their sum".to_owned())
 }
 
 fn unseen() -> Error {

@@ -326,7 +326,7 @@ pub(crate) fn locate(span: Span<'_>) -> Result<(&Arc<Card>, Address)> {
 /// Returns the address of a range. Fails if the range is on another device.
 pub(crate) fn address_on(card: &Card, span: Span<'_>) -> Result<Address> {
     let (found, address) = locate(span)?;
-    if found.device() == card.device() {
+    if std::ptr::eq(&raw const **found, card) || found.device() == card.device() {
         return Ok(address);
     }
     Err(Error::Internal(format!("memory of {} in work of {}", found.device(), card.device())))

@@ -1,6 +1,7 @@
 //! Sums: any lengths, alignments and bits, in place or not.
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
+use std::iter::once;
 use std::mem::offset_of;
 use std::ops::Range;
 
@@ -45,7 +46,8 @@ fn expected(dtype: DType, len: usize, addends: &[Vec<u8>]) -> Vec<u8> {
     let spans: Vec<_> = addends.iter().map(Block::span).collect();
     let mut sum = Block::new(&vec![0; len * dtype.size()]);
     let (device, dst) = (Device::cpu(0), sum.span_mut());
-    backend().sum(&mut [backend::SumJob { device, dtype, dst, addends: &spans }]).unwrap();
+    let job = backend::SumJob { device, dtype, dst, addends: &spans };
+    backend().sum(&mut once(Ok(job))).unwrap();
     sum.content()
 }
 

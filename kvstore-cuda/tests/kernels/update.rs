@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "launches kernels on memory of this process")]
 
 use std::array::from_fn;
+use std::iter::once;
 use std::mem::offset_of;
 
 use kvstore_core::backend;
@@ -128,14 +129,14 @@ fn expected(rule: UpdateRule, dtype: DType, contents: &Contents) -> Vec<Vec<u8>>
     let slots: [Option<InOut<'_>>; MAX_STATES] = from_fn(|_| in_outs.next());
     drop(in_outs);
     let job = backend::UpdateJob {
-        rule,
+        rule: &rule,
         device: Device::cpu(0),
         dtype,
         weight: InOut::InPlace(weight.span_mut()),
         states: slots,
         addends: &spans,
     };
-    backend().update(&mut [job]).unwrap();
+    backend().update(&mut once(Ok(job))).unwrap();
     std::iter::once(&weight).chain(&states).map(Block::content).collect()
 }
 

@@ -86,8 +86,8 @@ pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<R
         Operation::Share(snapshot) => stores.share_snapshot(wire, snapshot),
         Operation::Rollback(snapshot) => stores.rollback(snapshot),
     };
-    // These errors depend on the call and the contents, so all ranks have them. Others depend on the
-    // machine, the process or messages.
+    // These errors depend on the call and the contents, so all ranks have them. Others depend on
+    // the machine, the process or messages.
     match result {
         Err(
             error @ (Error::InvalidArgument(_)

@@ -2,11 +2,10 @@
 //! do.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use kvstore_core::{Error, Key, KvStore, Result as StoreResult, panic_text, with_staleness};
+use kvstore_core::{Error, Key, KvStore, Result as StoreResult, with_staleness};
 use prost::Message as _;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -27,7 +26,7 @@ use crate::journal::JournalState;
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::rules::Role;
-use crate::runtime::in_place;
+use crate::runtime::{in_place, without_panic};
 use crate::same_process::{LocalMember, keep_error};
 use crate::trace::TraceIds;
 use crate::wire::{Incoming, IncomingValues, Receiver, failure_of, parse_keys};
@@ -591,10 +590,4 @@ async fn received(
         }
     }
     Ok(Ok(()))
-}
-
-/// Converts a panic, for example of an updater, into an error, so that the member gets a reply.
-pub(in crate::server) fn without_panic<R>(work: impl FnOnce() -> StoreResult<R>) -> StoreResult<R> {
-    catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(Error::Internal(format!("a panic: {}", panic_text(&*panic)))))
 }

@@ -1,11 +1,13 @@
 //! Checks of backends: the same bits as the model for any length, number of addends, position of a
 //! range in its storage, and number of threads.
 
+use std::iter::{empty, once};
 use std::sync::Arc;
 
 use kvstore_core::backend::{DequantizeJob, Operand, QuantizeJob, SumJob, UpdateJob};
+use kvstore_core::optimizer::UpdateRule;
 use kvstore_core::storage::{InOut, Span, SpanMut, Storage};
-use kvstore_core::{Backend, BinaryOp, DType, Device, ErrorCode, Key, Result, Scalar};
+use kvstore_core::{Backend, BinaryOp, DType, Device, Error, ErrorCode, Key, Result, Scalar};
 
 use super::assert_code;
 use crate::arithmetic::{Operator, is_half, sum};
@@ -87,7 +89,9 @@ fn sum_on(backend: &dyn Backend, addends: &[Value]) -> Value {
     let mut dst = Buffer::new(backend, &nasty(addends[0].spec.clone(), 99));
     let spans: Vec<_> = buffers.iter().map(Buffer::span).collect();
     let (device, dtype) = (Device::new(backend.kind(), 0), dst.spec.dtype);
-    backend.sum(&mut [SumJob { device, dtype, dst: dst.span_mut(), addends: &spans }]).unwrap();
+    backend
+        .sum(&mut once(Ok(SumJob { device, dtype, dst: dst.span_mut(), addends: &spans })))
+        .unwrap();
     dst.value(backend)
 }
 
@@ -165,12 +169,41 @@ pub fn a_batch_of_sums_equals_separate_sums(backend: &dyn Backend) {
         let dtype = target.spec.dtype;
         SumJob { device, dtype, dst: target.span_mut(), addends }
     });
-    let mut jobs: Vec<_> = jobs.collect();
-    backend.sum(&mut jobs).unwrap();
+    backend.sum(&mut jobs.map(Ok)).unwrap();
     for (target, addends) in targets.iter().zip(&sums) {
         assert_same_bits(&sum(addends), &target.value(backend), &target.spec);
     }
-    backend.sum(&mut []).unwrap();
+    backend.sum(&mut empty()).unwrap();
+}
+
+/// An error among the jobs ends a batch before it has changed anything.
+pub fn an_error_among_the_jobs_changes_nothing(backend: &dyn Backend) {
+    fn failure<J>() -> std::iter::Once<Result<J>> {
+        once(Err(Error::InvalidArgument("a job that cannot be made".to_owned())))
+    }
+
+    let addends = addends(2, 1000, DType::F32);
+    let sources: Vec<Buffer> = addends.iter().map(|value| Buffer::new(backend, value)).collect();
+    let spans: Vec<_> = sources.iter().map(Buffer::span).collect();
+    let mut target = Buffer::new(backend, &addends[0]);
+    let (device, dtype) = (Device::new(backend.kind(), 0), DType::F32);
+    let job = SumJob { device, dtype, dst: target.span_mut(), addends: &spans };
+    assert_code(backend.sum(&mut once(Ok(job)).chain(failure())), ErrorCode::InvalidArgument);
+    assert_same_bits(&addends[0], &target.value(backend), &"the sum");
+
+    let step = UpdateCase::new(SGD, dtype, 1000, 2);
+    let values: Vec<Value> = once(step.weight.clone()).chain(step.states()).collect();
+    let mut slots: Vec<Buffer> = values.iter().map(|value| Buffer::new(backend, value)).collect();
+    let upload = |gradient| Buffer::new(backend, gradient);
+    let gradients: Vec<Buffer> = step.gradients.iter().map(upload).collect();
+    let (rule, spans) = (step.rule(), gradients.iter().map(Buffer::span).collect::<Vec<_>>());
+    let in_place = slots.iter_mut().map(|slot| InOut::InPlace(slot.span_mut()));
+    let job = step.job(backend, &rule, in_place, &spans);
+    let jobs = &mut once(Ok(job)).chain(failure());
+    assert_code(backend.update(jobs), ErrorCode::InvalidArgument);
+    for (value, slot) in values.iter().zip(&slots) {
+        assert_same_bits(value, &slot.value(backend), &"the weight or a state");
+    }
 }
 
 /// Checks sums and steps of values that are split between threads.
@@ -442,16 +475,21 @@ impl UpdateCase {
         values.swap_remove(0)
     }
 
+    fn rule(&self) -> UpdateRule {
+        let optimizer = optimizer(&self.sgd).expect("hyper-parameters that are allowed");
+        optimizer.rule(&Key::default(), 1, &mut 1.0)
+    }
+
     /// Returns the job of one step on the weight and its states.
     fn job<'a>(
         &self,
         backend: &dyn Backend,
+        rule: &'a UpdateRule,
         mut slots: impl Iterator<Item = InOut<'a>>,
         addends: &'a [Span<'a>],
     ) -> UpdateJob<'a> {
-        let optimizer = optimizer(&self.sgd).expect("hyper-parameters that are allowed");
         UpdateJob {
-            rule: optimizer.rule(&Key::default(), 1, &mut 1.0),
+            rule,
             device: Device::new(backend.kind(), 0),
             dtype: self.weight.spec.dtype,
             weight: slots.next().expect("the weight comes first"),
@@ -473,7 +511,7 @@ impl UpdateCase {
         let slots = sources.iter().zip(&mut targets);
         let slots = slots.map(|(source, target)| in_out(source, target, in_place));
         let spans: Vec<_> = gradients.iter().map(Buffer::span).collect();
-        backend.update(&mut [self.job(backend, slots, &spans)]).unwrap();
+        backend.update(&mut once(Ok(self.job(backend, &self.rule(), slots, &spans)))).unwrap();
         for (source, value) in sources.iter().zip(values) {
             assert_same_bits(value, &source.value(backend), &"what is only read");
         }
@@ -548,12 +586,13 @@ pub fn a_batch_of_steps_equals_separate_steps(backend: &dyn Backend) {
         steps.iter().map(|step| step.gradients.iter().map(upload).collect()).collect();
     let spans: Vec<Vec<_>> =
         gradients.iter().map(|gradients| gradients.iter().map(Buffer::span).collect()).collect();
-    let jobs = steps.iter().zip(&mut slots).zip(&spans).map(|((step, slots), addends)| {
+    let rules: Vec<UpdateRule> = steps.iter().map(UpdateCase::rule).collect();
+    let each = steps.iter().zip(&rules).zip(&mut slots).zip(&spans);
+    let jobs = each.map(|(((step, rule), slots), addends)| {
         let slots = slots.iter_mut().map(|slot| InOut::InPlace(slot.span_mut()));
-        step.job(backend, slots, addends)
+        step.job(backend, rule, slots, addends)
     });
-    let mut jobs: Vec<_> = jobs.collect();
-    backend.update(&mut jobs).unwrap();
+    backend.update(&mut jobs.map(Ok)).unwrap();
     for (step, slots) in steps.iter().zip(&slots) {
         let expected = step.sgd.apply(&mut SgdState::new(&step.weight), &sum(&step.gradients));
         assert_same_bits(&expected, &slots[0].value(backend), &step.weight.spec);

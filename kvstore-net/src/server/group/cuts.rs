@@ -14,7 +14,9 @@ use kvstore_core::{Error, Result};
 use tokio::time::Instant;
 
 use super::peers::Follower;
-use super::points::{Closed, ClosedState, Cut, CutStep, GoingBack};
+use super::points::{
+    Closed, ClosedState, Cut, CutStep, GoingBack, absent, cancelled, lost, restarted,
+};
 use super::{Caller, Group, State};
 #[cfg(test)]
 use crate::faults::Fault;
@@ -576,33 +578,4 @@ impl State {
 
 fn cut_end(number: u64, result: &Result<()>) -> proto::CutEnd {
     proto::CutEnd { number, failure: result.as_ref().err().map(failure_of) }
-}
-
-fn lost(address: &str) -> Error {
-    Error::Transport {
-        operation: "a recovery point of all servers".to_owned(),
-        source: format!("server `{address}` is not connected").into(),
-    }
-}
-
-fn restarted(address: &str) -> Error {
-    Error::Transport {
-        operation: "a recovery point of all servers".to_owned(),
-        source: format!("server `{address}` was restarted").into(),
-    }
-}
-
-fn absent(member: &str) -> Error {
-    Error::Transport {
-        operation: "a recovery point of all servers".to_owned(),
-        source: format!(
-            "member `{member}`, which has changed other servers with one operation, is not \
-             connected to this one"
-        )
-        .into(),
-    }
-}
-
-fn cancelled() -> Error {
-    Error::Timeout("a recovery point of all servers: another server was not ready".to_owned())
 }

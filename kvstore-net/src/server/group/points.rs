@@ -76,3 +76,36 @@ pub(crate) enum CutStep {
     Taken,
     Kept,
 }
+
+/// The error of a cut without a connection to a server.
+pub(super) fn lost(address: &str) -> Error {
+    Error::Transport {
+        operation: "a recovery point of all servers".to_owned(),
+        source: format!("server `{address}` is not connected").into(),
+    }
+}
+
+/// The error of a cut while a server has another state.
+pub(super) fn restarted(address: &str) -> Error {
+    Error::Transport {
+        operation: "a recovery point of all servers".to_owned(),
+        source: format!("server `{address}` was restarted").into(),
+    }
+}
+
+/// The error of a cut that lacks a call of a member.
+pub(super) fn absent(member: &str) -> Error {
+    Error::Transport {
+        operation: "a recovery point of all servers".to_owned(),
+        source: format!(
+            "member `{member}`, which has changed other servers with one operation, is not \
+             connected to this one"
+        )
+        .into(),
+    }
+}
+
+/// The error of a cut that another server has ended.
+pub(super) fn cancelled() -> Error {
+    Error::Timeout("a recovery point of all servers: another server was not ready".to_owned())
+}

@@ -35,8 +35,7 @@ use super::records::SavedRecords;
 use crate::faults::Fault;
 use crate::files::crc;
 use crate::proto;
-use crate::runtime::in_place;
-use crate::server::calls::without_panic;
+use crate::runtime::{in_place, without_panic};
 
 /// How long a server that ends waits for a last point of all servers.
 const LAST: Duration = Duration::from_secs(1);
