@@ -6,7 +6,8 @@
 //! - [`compiled`]: the code and the PTX of the kernels
 //! - [`batch`]: the jobs of one launch
 //! - [`sum`], [`broadcast`], [`update`], [`norm`], [`plan_rows`], [`row_jobs`], [`quantize`],
-//!   [`cast`], [`elementwise`], [`strided`]: the arguments and names of kernels
+//!   [`cast`], [`elementwise`], [`strided`], [`transpose`], [`random`], [`reduce`], [`argmax`]: the
+//!   arguments and names of kernels
 //! - [`fan`]: the jobs that [`sum`] and [`broadcast`] share
 
 #![cfg_attr(test, allow(clippy::disallowed_macros, reason = "a test may abort without memory"))]
@@ -17,7 +18,8 @@ pub mod compiled;
 mod driver;
 
 pub use args::{
-    batch, cast, elementwise, fan, norm, plan_rows, quantize, row_jobs, strided, sum, update,
+    argmax, batch, cast, elementwise, fan, norm, plan_rows, quantize, random, reduce, row_jobs,
+    strided, sum, transpose, update,
 };
 pub use backend::{CudaBackend, broadcast};
 pub use driver::probe::{Absence, Driver, probe};

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use cards::{alone, is_real};
 use kvstore_core::{
-    Backend, Backends, DType, Device, Error, ErrorCode, Key, KvStore, LocalStore, Optimizer,
-    Scalar, Tensor, TensorSpec, Value,
+    Backend, Backends, BinaryOp, DType, Device, Distribution, Error, ErrorCode, Generator, Key,
+    KvStore, LocalStore, Optimizer, Reduction, Scalar, Tensor, TensorSpec, Value,
 };
 use kvstore_emulator as emulator;
 use proptest::prelude::*;
@@ -236,6 +236,66 @@ fn a_driver_error_names_its_function() {
                 }
             }
             assert_eq!(work().unwrap(), [2; 1000], "after {function}");
+        }
+    }
+}
+
+/// Returns the results of operations that give new tensors. Checks that they leave their operand
+/// unchanged.
+fn check_shapes(backends: &Backends, device: Device) -> Result<Vec<Vec<u8>>, Error> {
+    let numbers: Vec<f32> = (0_u16..600 * 40).map(|n| f32::from(n % 1013) - 400.5).collect();
+    let matrix = Tensor::from_slice(backends, device, [40, 600], &numbers)?;
+    let row = Tensor::from_slice(backends, device, [1, 3], &numbers[..3])?;
+    let column = Tensor::from_slice(backends, device, [5, 1], &numbers[..5])?;
+    let before = matrix.to_bytes()?;
+    let mut generator = Generator::new(5);
+    let normal = Distribution::Normal { mean: 1.0, deviation: 2.0 };
+    let mut made = || {
+        Ok([
+            matrix.reduce(Reduction::Sum)?,
+            matrix.reduce(Reduction::Max)?,
+            matrix.transpose()?,
+            matrix.argmax_channel()?,
+            row.binary(BinaryOp::Greater, &column)?,
+            generator.tensor(backends, device, matrix.spec().clone(), normal)?,
+        ])
+    };
+    let made: Result<_, Error> = made();
+    emulator_is_well();
+    assert_eq!(matrix.to_bytes()?, before, "the operand has changed");
+    made?.iter().map(Tensor::to_bytes).collect()
+}
+
+/// Ends the failures of the emulated driver.
+fn emulator_is_well() {
+    if !is_real() {
+        emulator::fail("").unwrap();
+    }
+}
+
+/// The launches of [`check_shapes`]. Each reduction and `argmax` are two launches. The comparison is
+/// one, and one for each operand, because both are repeated.
+const NUM_LAUNCHES: u32 = 2 + 2 + 1 + 2 + 3 + 1;
+
+#[test]
+fn failed_launches_change_no_operand() {
+    let _alone = alone();
+    let backends = backends();
+    let expected = check_shapes(&backends, Device::cpu(0)).unwrap();
+    assert_eq!(check_shapes(&backends, Device::gpu(0)).unwrap(), expected);
+    if is_real() {
+        println!("not run: only the emulated driver can be made to fail");
+        return;
+    }
+    for number in 0..=NUM_LAUNCHES {
+        emulator::fail(&format!("cuLaunchKernel:{number}")).unwrap();
+        let found = check_shapes(&backends, Device::gpu(0));
+        if number < NUM_LAUNCHES {
+            let error = found.unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Backend, "{number}: {error}");
+            assert!(error.to_string().contains("cuLaunchKernel"), "{error}");
+        } else {
+            assert_eq!(found.unwrap(), expected);
         }
     }
 }

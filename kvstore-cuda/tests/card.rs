@@ -15,9 +15,9 @@
 use std::sync::Arc;
 
 use kvstore_core::{
-    Axis, Backends, BinaryOp, Compression, CpuBackend, DType, Device, ForeignMemory, Key, KvStore,
-    Layout, LocalStore, NDArray, Optimizer, RowSparse, Scalar, Shape, Tensor, TensorSpec, UnaryOp,
-    Value,
+    Axis, Backends, BinaryOp, Compression, CpuBackend, DType, Device, Distribution, ForeignMemory,
+    Generator, Key, KvStore, Layout, LocalStore, NDArray, Optimizer, Reduction, RowSparse, Scalar,
+    Shape, Tensor, TensorSpec, UnaryOp, Value,
 };
 use kvstore_cuda::CudaBackend;
 
@@ -127,6 +127,37 @@ fn elementwise(backends: &Backends, device: Device, dtype: DType) -> Vec<Vec<u8>
     found
 }
 
+/// Returns the bytes of reductions, transposes, expanded values and random numbers.
+fn shaped(backends: &Backends, device: Device, dtype: DType) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut of = |tensor: Tensor| found.push(tensor.to_bytes().unwrap());
+    for (rows, columns) in [(1, 1), (3, 5), (64, 96), (100, 33), (2, 70_000), (9000, 3)] {
+        let matrix = numbers(backends, device, dtype, [rows, columns], 4);
+        for op in Reduction::ALL {
+            of(matrix.reduce(*op).unwrap());
+        }
+        of(matrix.transpose().unwrap());
+        of(matrix.argmax_channel().unwrap());
+        let row = numbers(backends, device, dtype, [1, columns], 5);
+        let column = numbers(backends, device, dtype, [rows, 1], 6);
+        of(matrix.binary(BinaryOp::Greater, &row).unwrap());
+        of(matrix.binary(BinaryOp::Less, &column).unwrap());
+    }
+    if dtype.is_float() {
+        let mut generator = Generator::new(11);
+        for distribution in [
+            Distribution::Uniform { low: -1.0, high: 2.0 },
+            Distribution::Normal { mean: 0.5, deviation: 3.0 },
+        ] {
+            for len in LENGTHS {
+                let spec = TensorSpec::new([len], dtype);
+                of(generator.tensor(backends, device, spec, distribution).unwrap());
+            }
+        }
+    }
+    found
+}
+
 /// Returns the bytes of the results of everything that has a kernel.
 fn everything(backends: &Backends, device: Device) -> Vec<(String, Vec<Vec<u8>>)> {
     let mut found = Vec::new();
@@ -134,6 +165,7 @@ fn everything(backends: &Backends, device: Device) -> Vec<(String, Vec<Vec<u8>>)
         found.push((format!("sum {dtype}"), pushed(backends, device, dtype, |_| {})));
         found.push((format!("rows {dtype}"), pushed_rows(backends, device, dtype, |_| {})));
         found.push((format!("elementwise {dtype}"), elementwise(backends, device, dtype)));
+        found.push((format!("shaped {dtype}"), shaped(backends, device, dtype)));
     }
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         for name in Optimizer::names() {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvstore_core::{
-    Backends, CpuBackend, DType, Device, Key, KvStore, LocalStore, Optimizer, RowSparse, Scalar,
-    Tensor, TensorSpec, Value,
+    Backends, BinaryOp, CpuBackend, DType, Device, Distribution, Generator, Key, KvStore,
+    LocalStore, Optimizer, Reduction, RowSparse, Scalar, Tensor, TensorSpec, Value,
 };
 use kvstore_cuda::CudaBackend;
 use kvstore_emulator::null;
@@ -350,4 +350,64 @@ fn row_indices_are_copied_once_to_each_device() {
         store.push(&pushed_keys, &values, 0).unwrap();
     });
     assert!(count(&counts, "bytes_in") < 500, "{counts:?}");
+}
+
+/// The name of an operation, its number of launches, and the operation.
+type Call<'a> = (&'a str, u64, Box<dyn Fn() -> Tensor + 'a>);
+
+/// Reductions, transposes, random numbers and expansions only queue kernels: no elements are copied
+/// to or from the host, and the host does not wait.
+#[test]
+fn elements_stay_on_the_gpu() {
+    let _alone = alone();
+    let backends = backends();
+    for dtype in DType::ALL {
+        let of = |dims: &[usize]| tensor(&backends, dims).cast(dtype).unwrap();
+        let (wide, tall, line) = (of(&[300, 500]), of(&[3, 70_000]), of(&[1, 5000]));
+        let (row, column, matrix) = (of(&[1, 7]), of(&[50, 1]), of(&[50, 7]));
+        let mut calls: Vec<Call<'_>> = Vec::new();
+        for op in Reduction::ALL.iter().copied() {
+            let wide = &wide;
+            calls.push((op.name(), 2, Box::new(move || wide.reduce(op).unwrap())));
+        }
+        calls.push(("transpose", 1, Box::new(|| wide.transpose().unwrap())));
+        calls.push(("transpose of few rows", 1, Box::new(|| tall.transpose().unwrap())));
+        calls.push(("transpose of one row", 0, Box::new(|| line.transpose().unwrap())));
+        calls.push(("argmax", 2, Box::new(|| wide.argmax_channel().unwrap())));
+        calls.push(("argmax of long rows", 3, Box::new(|| tall.argmax_channel().unwrap())));
+        let greater =
+            |left: &Tensor, right: &Tensor| left.binary(BinaryOp::Greater, right).unwrap();
+        calls.push(("repeated row", 2, Box::new(|| greater(&row, &matrix))));
+        calls.push(("repeated column", 2, Box::new(|| greater(&matrix, &column))));
+        if dtype.is_float() {
+            for distribution in [
+                Distribution::Uniform { low: 0.0, high: 1.0 },
+                Distribution::Normal { mean: 0.0, deviation: 1.0 },
+            ] {
+                let backends = &backends;
+                let call = move || {
+                    let spec = TensorSpec::new([1000], dtype);
+                    let mut generator = Generator::new(3);
+                    generator.tensor(backends, Device::gpu(0), spec, distribution).unwrap()
+                };
+                calls.push(("random numbers", 1, Box::new(call)));
+            }
+        }
+        for (name, num_launches, call) in calls {
+            drop(call());
+            let counts = counted(&format!("{name} {dtype}"), || drop(call()));
+            assert_eq!(count(&counts, "cuLaunchKernel"), num_launches, "{name} {dtype}");
+            at_most(
+                &counts,
+                &[
+                    ("bytes_in", 0),
+                    ("bytes_out", 0),
+                    ("cuMemAlloc_v2", 0),
+                    ("cuMemHostAlloc", 0),
+                    ("cuStreamSynchronize", 0),
+                    ("cuEventSynchronize", 0),
+                ],
+            );
+        }
+    }
 }

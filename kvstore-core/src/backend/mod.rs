@@ -327,8 +327,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn broadcast(&self, dst: SpanMut<'_>, places: &[usize], src: Span<'_>) -> Result<()>;
     /// Sets every element to `value`.
     fn fill(&self, dtype: DType, dst: SpanMut<'_>, value: Scalar) -> Result<()>;
-    /// Writes random numbers. Element `i` is [`Distribution::sample`] for index `i`, rounded to the
-    /// dtype. `stream` and `call` select the sequence of random numbers.
+    /// Writes random numbers of a floating-point dtype. Element `i` is [`Distribution::sample`] for
+    /// index `i`, rounded to the dtype. `stream` and `call` select the sequence of random numbers.
     fn random(
         &self,
         dtype: DType,

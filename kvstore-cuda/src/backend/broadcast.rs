@@ -11,6 +11,7 @@ use kvstore_core::{Backend, DType, Error, Result, fallible};
 use super::CudaBackend;
 use super::host;
 use super::launch::Launches;
+use super::transpose;
 use crate::args::batch::Address;
 use crate::args::fan::FanJob;
 use crate::driver::card::Card;
@@ -41,7 +42,8 @@ pub(crate) fn broadcast(
     copy_each(backend, from, num_bytes, &[(from_address, places)])
 }
 
-/// `Backend::expand`. If the copies would be short, the host expands the value.
+/// `Backend::expand`. If the copies would be short, copies each element. With too many axes for
+/// that, the host expands the value.
 pub(crate) fn expand(
     backend: &CudaBackend,
     dtype: DType,
@@ -50,6 +52,9 @@ pub(crate) fn expand(
     src: Span<'_>,
 ) -> Result<()> {
     let Some(copies) = Copies::expanding(from, to, dtype.size())? else {
+        if transpose::expand(dtype, &dst, (from, to), src)? {
+            return Ok(());
+        }
         return host::make_of(backend, dst, &[src], |host, dst, src| {
             host.expand(dtype, dst, to, src[0], from)
         });

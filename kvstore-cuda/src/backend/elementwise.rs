@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kvstore_core::backend::Operand;
 use kvstore_core::storage::{InOut, Span, SpanMut};
-use kvstore_core::{Backend, BinaryOp, DType, Error, Result, Scalar, UnaryOp};
+use kvstore_core::{Backend, BinaryOp, DType, Distribution, Error, Result, Scalar, UnaryOp};
 
 use super::CudaBackend;
 use super::host;
@@ -15,6 +15,7 @@ use crate::args::elementwise::{
     self, AnyZeroArgs, Binary, BinaryArgs, ClipArgs, FillArgs, UnaryArgs, any_zero_kernel,
     binary_kernel, clip_kernel, fill_kernel, num_tiles, unary_kernel,
 };
+use crate::args::random::{self, RandomArgs};
 use crate::args::update::FromTo;
 use crate::driver::card::Card;
 use crate::driver::memory::{address_on, from_to, locate, reading};
@@ -26,6 +27,23 @@ pub(crate) fn fill(dtype: DType, dst: &SpanMut<'_>, value: Scalar) -> Result<()>
     let args = FillArgs::new(dtype, address, value, len);
     // SAFETY: the range is memory of the GPU and has `len` elements.
     unsafe { card.launch(card.function(&fill_kernel(dtype))?, &args, num_tiles(dtype, len)) }
+}
+
+/// `Backend::random`.
+pub(crate) fn random(
+    dtype: DType,
+    dst: &SpanMut<'_>,
+    distribution: Distribution,
+    stream: [u32; 2],
+    call: u64,
+) -> Result<()> {
+    let (card, address) = locate(reading(dst))?;
+    let kernel = random::kernel(distribution, dtype)
+        .ok_or_else(|| Error::Internal(format!("random numbers of the dtype {dtype}")))?;
+    let len = (dst.num_bytes / dtype.size()) as u64;
+    let args = RandomArgs::new(address, len, distribution, stream, call);
+    // SAFETY: the range is memory of the GPU and has `len` elements.
+    unsafe { card.launch(card.function(&kernel)?, &args, args.num_tiles()) }
 }
 
 /// `Backend::binary`.

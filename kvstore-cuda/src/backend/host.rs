@@ -68,15 +68,6 @@ fn read(backend: &CudaBackend, in_out: &InOut<'_>) -> Result<Block> {
     }
 }
 
-/// Computes a range on the host.
-pub(crate) fn make(
-    backend: &CudaBackend,
-    dst: SpanMut<'_>,
-    write: impl FnOnce(&dyn Backend, SpanMut<'_>) -> Result<()>,
-) -> Result<()> {
-    make_of(backend, dst, &[], |host, dst, _| write(host, dst))
-}
-
 /// Computes a range on the host from copies of other ranges.
 pub(crate) fn make_of(
     backend: &CudaBackend,

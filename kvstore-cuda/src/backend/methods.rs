@@ -24,7 +24,9 @@ use super::elementwise;
 use super::host;
 use super::launch::Launches;
 use super::measure;
+use super::reduce;
 use super::rows;
+use super::transpose;
 use crate::args::cast::{self, CastArgs};
 use crate::args::fan::FanJob;
 use crate::args::update::{self, FromTo, UpdateArgs, UpdateJob};
@@ -145,7 +147,7 @@ impl Backend for CudaBackend {
         stream: [u32; 2],
         call: u64,
     ) -> Result<()> {
-        host::make(self, dst, |host, dst| host.random(dtype, dst, distribution, stream, call))
+        elementwise::random(dtype, &dst, distribution, stream, call)
     }
 
     fn cast(&self, from: DType, src: Span<'_>, to: DType, dst: SpanMut<'_>) -> Result<()> {
@@ -295,7 +297,7 @@ impl Backend for CudaBackend {
     }
 
     fn reduce(&self, op: Reduction, dtype: DType, dst: SpanMut<'_>, src: Span<'_>) -> Result<()> {
-        host::make_of(self, dst, &[src], |host, dst, src| host.reduce(op, dtype, dst, src[0]))
+        reduce::reduce(self, op, dtype, &dst, src)
     }
 
     fn expand(
@@ -324,11 +326,11 @@ impl Backend for CudaBackend {
     }
 
     fn transpose(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()> {
-        host::make_of(self, dst, &[src], |host, dst, src| host.transpose(dtype, dst, src[0], rows))
+        transpose::transpose(self, dtype, dst, src, rows)
     }
 
     fn argmax(&self, dtype: DType, dst: SpanMut<'_>, src: Span<'_>, rows: usize) -> Result<()> {
-        host::make_of(self, dst, &[src], |host, dst, src| host.argmax(dtype, dst, src[0], rows))
+        reduce::argmax(self, dtype, &dst, src, rows)
     }
 
     fn synchronize(&self, device: Device) -> Result<()> {

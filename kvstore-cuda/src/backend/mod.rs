@@ -8,8 +8,10 @@ mod launch;
 mod measure;
 mod methods;
 mod plan_rows;
+mod reduce;
 mod row_ids;
 mod rows;
+mod transpose;
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,6 +8,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a check fails by panicking")]
 
+mod argmax;
 mod broadcast;
 mod cast;
 mod device;
@@ -17,8 +18,11 @@ mod host;
 mod norm;
 mod plan_rows;
 mod quantize;
+mod random;
+mod reduce;
 mod row_jobs;
 mod strided;
 mod sum;
+mod transpose;
 mod update;
 mod update_rows;
