@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 
 use kvstore_core::compression::Code;
-use kvstore_core::{BinaryOp, DType, UnaryOp};
+use kvstore_core::{BinaryOp, DType, Distribution, UnaryOp};
 use kvstore_cuda::elementwise::{
     any_zero_kernel, binary_kernel, clip_kernel, fill_kernel, unary_kernel,
 };
 use kvstore_cuda::plan_rows::{
     ADD_KERNEL, COUNT_KERNEL, LIST_KERNEL, LOCATE_KERNEL, MERGE_KERNEL, SCAN_KERNEL,
 };
-use kvstore_cuda::{broadcast, cast, compiled, norm, quantize, row_jobs, strided, sum, update};
+use kvstore_cuda::{
+    argmax, broadcast, cast, compiled, norm, quantize, random, reduce, row_jobs, strided, sum,
+    transpose, update,
+};
 
 use crate::update::rules;
 
@@ -24,6 +27,11 @@ fn launched(dtype: DType) -> Vec<String> {
     kernels.extend(UnaryOp::ALL.iter().filter_map(|op| unary_kernel(*op, dtype)));
     kernels.extend(DType::ALL.map(|to| cast::kernel(dtype, to)));
     kernels.extend(norm::kernel(None, dtype));
+    kernels.extend([reduce::blocks_kernel(dtype), reduce::kernel(dtype)]);
+    kernels.extend([argmax::kernel(dtype), transpose::kernel(dtype)]);
+    let uniform = Distribution::Uniform { low: 0.0, high: 1.0 };
+    let normal = Distribution::Normal { mean: 0.0, deviation: 1.0 };
+    kernels.extend([uniform, normal].iter().filter_map(|it| random::kernel(*it, dtype)));
     for code in [Code::OneBit, Code::TwoBit] {
         kernels.extend(quantize::quantize_kernel(code, dtype));
         kernels.extend(quantize::dequantize_kernel(code, dtype));
