@@ -1,5 +1,6 @@
 // Runs random batches through every kernel under sanitizers: `fuzz SEED ROUNDS`. Every range is its
 // own allocation of exactly the required length. Other tests compare the results with the host.
+#include "argmax.cu"
 #include "broadcast.cu"
 #include "cast.cu"
 #include "elementwise.cu"
@@ -7,9 +8,12 @@
 #include "norm.cu"
 #include "plan_rows.cu"
 #include "quantize.cu"
+#include "random.cu"
+#include "reduce.cu"
 #include "rows.cu"
 #include "strided.cu"
 #include "sum.cu"
+#include "transpose.cu"
 #include "update.cu"
 #include "update_rows.cu"
 #include "update_rowwise.cu"
@@ -437,6 +441,51 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
     if (any_zero) run(any_zero, &zero);
 }
 
+static void fuzz_transpose(Kernel kernel, u64 size) {
+    Memory memory;
+    u64 rows = 1 + below(200), columns = 1 + below(200);
+    u32 is_aligned = (u32)below(2);
+    if (is_aligned) rows += (0 - rows) % 4, columns += (0 - columns) % 4;
+    Ranges ranges = {memory, rows * columns, is_aligned != 0, is_aligned ? 0 : below(4)};
+    TransposeArgs args = {ranges.of(size), ranges.of(size), rows, columns, is_aligned, 0};
+    run(kernel, &args);
+}
+
+// Runs every reduction by its code.
+static void fuzz_reduce(Kernel blocks, Kernel all, u64 size) {
+    for (u32 op = 0; op < 5; op++) {
+        Memory memory;
+        Ranges ranges = {memory, random_len()};
+        u64 num_blocks = (ranges.len + KV_FOLD_BLOCK - 1) / KV_FOLD_BLOCK;
+        u64 from = ranges.of(size), folds = memory.range(8 * num_blocks, 0);
+        ReduceArgs args = {from, folds, memory.range(size, 0), ranges.len, op, ranges.is_aligned};
+        run(blocks, &args);
+        run(all, &args);
+    }
+}
+
+static void fuzz_argmax(Kernel kernel, u64 size) {
+    Memory memory;
+    u64 columns = random_len(), rows = 1 + below(20000 / columns + 1);
+    ArgmaxArgs args = {memory.range(rows * columns * size, size), 0, 0, rows, columns, columns, 0,
+                       0};
+    for (; args.len > KV_GROUP; args.len = (args.len + KV_GROUP - 1) / KV_GROUP) {
+        args.to = memory.range(8 * rows * ((args.len + KV_GROUP - 1) / KV_GROUP), 0);
+        run(kernel, &args);
+        args.candidates = args.to;
+    }
+    args.to = memory.range(rows * size, size);
+    args.is_last = 1;
+    run(kernel, &args);
+}
+
+static void fuzz_random(Kernel kernel, u64 size) {
+    Memory memory;
+    u64 len = random_len();
+    RandomArgs args = {memory.range(len * size, size), len, random_words(), -1.0, 3.0, {1, 2}};
+    run(kernel, &args);
+}
+
 // Macros that run the kernels of each type, for the lists of types and of formulas.
 #define FUZZ_SUM(name, T, ...) fuzz_fan(kv_sum_##name, sizeof(T));
 #define FUZZ_PAIR_SUM(name, T, ...) fuzz_fan(kv_pair_sum_##name, sizeof(T), 2);
@@ -445,6 +494,12 @@ static void fuzz_number(Kernel fill, Kernel any_zero, u64 size) {
 #define FUZZ_OPERATIONS(name, T, ...)                                                              \
     fuzz_operations(kv_binary_##name, kv_unary_##name, kv_clip_##name, sizeof(T));
 #define FUZZ_NUMBER(name, T, ...) fuzz_number(kv_fill_##name, kv_any_zero_##name, sizeof(T));
+#define FUZZ_SHAPES(name, T, ...)                                                                  \
+    fuzz_reduce(kv_reduce_blocks_##name, kv_reduce_##name, sizeof(T));                             \
+    fuzz_argmax(kv_argmax_##name, sizeof(T));
+#define FUZZ_RANDOM(name, T, ...)                                                                  \
+    fuzz_random(kv_uniform_##name, sizeof(T));                                                     \
+    fuzz_random(kv_normal_##name, sizeof(T));
 #define FUZZ_CODES(name, T, ...)                                                                   \
     fuzz_codes<T, TwoBits>(kv_quantize_2bit_##name, kv_dequantize_2bit_##name);                    \
     fuzz_codes<T, OneBit>(kv_quantize_1bit_##name, kv_dequantize_1bit_##name);
@@ -480,6 +535,12 @@ int main(int, char **arguments) {
         KV_DTYPES(FUZZ_OPERATIONS)
         KV_WORDS(FUZZ_NUMBER)
         fuzz_number(kv_fill_16, nullptr, 2);
+        fuzz_transpose(kv_transpose_1, 1);
+        fuzz_transpose(kv_transpose_2, 2);
+        fuzz_transpose(kv_transpose_4, 4);
+        fuzz_transpose(kv_transpose_8, 8);
+        KV_DTYPES(FUZZ_SHAPES)
+        KV_FLOATS(FUZZ_RANDOM)
         KV_FLOATS(FUZZ_CODES)
         KV_FORMULAS(FUZZ_UPDATE)
         KV_FLOATS(FUZZ_SUM_ROWS)
