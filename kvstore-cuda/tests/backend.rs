@@ -273,8 +273,8 @@ fn emulator_is_well() {
     }
 }
 
-/// The launches of [`check_shapes`]. Each reduction and `argmax` are two launches. The comparison is
-/// one, and one for each operand, because both are repeated.
+/// The launches of [`check_shapes`]: two for each reduction and for `argmax`, and three for the
+/// comparison, because both operands are repeated.
 const NUM_LAUNCHES: u32 = 2 + 2 + 1 + 2 + 3 + 1;
 
 #[test]

@@ -91,7 +91,7 @@ class TheScript(unittest.TestCase):
         self.assertTrue(machine["emulated"])
         names = {case["case"] for case in cases}
         stepped = ("adam_f32", "lamb_f32", "adamw_f16", "small_keys_adamw")
-        for name in ("copy", "sum_bf16_16", *stepped, "push_1bit", "rows_gather"):
+        for name in ("copy", "sum_bf16_16", *stepped, "push_1bit", "rows_gather", "array_sum_f32"):
             self.assertIn(name, names)
         self.assertEqual([case for case in cases if "error" in case], [])
         self.assertIn("These numbers mean nothing", report)

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::data::{CARD, Random, Sizes};
 use crate::report::{Bar, Case, Report};
 use crate::timing::{Call, Clock, Plan, Times};
-use crate::{Options, codes, dense, row_sparse, small_keys};
+use crate::{Options, arrays, codes, dense, row_sparse, small_keys};
 
 /// The state that the cases share.
 #[derive(Debug)]
@@ -131,6 +131,7 @@ pub(crate) fn run(options: &Options) -> std::result::Result<bool, Box<dyn Error>
     dense::pulls(&mut bench)?;
     codes::run(&mut bench)?;
     row_sparse::run(&mut bench)?;
+    arrays::run(&mut bench)?;
     bench.copy("copy_again")?;
     Ok(bench.report.finish())
 }

@@ -1,5 +1,5 @@
 //! Measures the store on a GPU, beside the GPU's own copy rate: sums, steps, pulls, codes, rows,
-//! many small keys.
+//! many small keys, operations on arrays.
 //!
 //! `kvstore-gpu-bench [--small] [--first-calls] [--json FILE] [--seconds N] [NAME..]`
 //!
@@ -7,6 +7,7 @@
 //! clock stops when all of them are complete. `NAME` is the beginning of the names of the cases to
 //! run. `--small` is for an emulated driver: a functional test, whose times mean nothing.
 
+mod arrays;
 mod bench;
 mod codes;
 mod data;
