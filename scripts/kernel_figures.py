@@ -95,6 +95,16 @@ FAMILIES = [
         "States of rows", r"kv_row_states_\w+", 4, 8, has_local=True,
         note="add squares in pairs, in an array that they index with variables",
     ),
+    Family("Argmax", r"kv_argmax_\w+", 4, 64),
+    Family("Random numbers", r"kv_(uniform|normal)_\w+", 6, 0, note="load nothing"),
+    Family("Reductions: blocks", r"kv_reduce_blocks_\w+", 4, 52),
+    Family(
+        "Reductions", r"kv_reduce_\w+", 4, 0, note="one thread folds the results of the blocks"
+    ),
+    Family(
+        "Transposes", r"kv_transpose_\d", 5, 20,
+        note="a thread loads 16 elements of at least one byte",
+    ),
     Family(
         "Strided copies", r"kv_(gather|scatter)_\d", 6, 1.5,
         note="a thread copies one element, of which the smallest have one byte",
