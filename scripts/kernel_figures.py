@@ -102,7 +102,7 @@ FAMILIES = [
         "Reductions", r"kv_reduce_\w+", 4, 0, note="one thread folds the results of the blocks"
     ),
     Family(
-        "Transposes", r"kv_transpose_\d", 5, 20,
+        "Transposes", r"kv_transpose_\d", 4, 20,
         note="a thread loads 16 elements of at least one byte",
     ),
     Family(

@@ -167,7 +167,7 @@ fn a_state_that_its_owner_cannot_save_is_an_error_of_all_ranks() {
         assert_eq!(error.code(), ErrorCode::InvalidArgument, "{}", error.chain());
         assert!(error.chain().contains("rank "), "{}", error.chain());
         // No rank waits for the others, and the store still works.
-        store.remove(&[long.clone()]).unwrap();
+        store.remove(std::slice::from_ref(&long)).unwrap();
         store.push(&keys[..1], &[small(1.0)], 0).unwrap();
         assert!(store.snapshot().is_ok());
     });

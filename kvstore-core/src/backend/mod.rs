@@ -344,7 +344,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// - The first error of `jobs`. Nothing has changed then.
-    fn sum<'a>(&self, jobs: &mut Jobs<'_, SumJob<'a>>) -> Result<()>;
+    fn sum(&self, jobs: &mut Jobs<'_, SumJob<'_>>) -> Result<()>;
     /// Reserves the memory that the host needs for the next call of [`Backend::update`] by this
     /// thread, so that it does not fail after the caller has changed something.
     ///
@@ -358,7 +358,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// - The first error of `jobs`. Nothing has changed then.
-    fn update<'a>(&self, jobs: &mut Jobs<'_, UpdateJob<'a>>) -> Result<()>;
+    fn update(&self, jobs: &mut Jobs<'_, UpdateJob<'_>>) -> Result<()>;
     /// Sums the squares of every job of the batch.
     fn measure(&self, jobs: &mut [MeasureJob<'_>]) -> Result<()>;
     /// Returns whether the backend plans sums of rows itself. Otherwise, every job has

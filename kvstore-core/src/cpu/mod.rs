@@ -197,7 +197,7 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn sum<'a>(&self, jobs: &mut Jobs<'_, SumJob<'a>>) -> Result<()> {
+    fn sum(&self, jobs: &mut Jobs<'_, SumJob<'_>>) -> Result<()> {
         taken::with_sums(jobs, |jobs| self.workers.for_each_job(jobs))
     }
 
@@ -205,7 +205,7 @@ impl Backend for CpuBackend {
         taken::reserve_updates(num_jobs)
     }
 
-    fn update<'a>(&self, jobs: &mut Jobs<'_, UpdateJob<'a>>) -> Result<()> {
+    fn update(&self, jobs: &mut Jobs<'_, UpdateJob<'_>>) -> Result<()> {
         taken::with_updates(jobs, |jobs| self.workers.for_each_job(jobs))
     }
 

@@ -46,11 +46,17 @@ fn with_list<J, Kept>(
     run: impl FnOnce(&mut [J]) -> Result<()>,
 ) -> Result<()> {
     let mut list: Vec<J> = fallible::reuse(kept.take());
-    let taken = jobs.map(|job| fallible::push(&mut list, job?)).collect::<Result<()>>();
-    let done = taken.and_then(|()| run(&mut list));
+    let done = take(jobs, &mut list).and_then(|()| run(&mut list));
     let list = fallible::reuse(list);
     if list.capacity() <= MOST_KEPT {
         kept.set(list);
     }
     done
+}
+
+fn take<J>(jobs: &mut Jobs<'_, J>, list: &mut Vec<J>) -> Result<()> {
+    for job in jobs {
+        fallible::push(list, job?)?;
+    }
+    Ok(())
 }

@@ -165,7 +165,7 @@ impl Backend for CudaBackend {
         unsafe { card.launch(card.function(&cast::kernel(from, to))?, &args, args.num_tiles()) }
     }
 
-    fn sum<'a>(&self, jobs: &mut Jobs<'_, backend::SumJob<'a>>) -> Result<()> {
+    fn sum(&self, jobs: &mut Jobs<'_, backend::SumJob<'_>>) -> Result<()> {
         let mut launches = Launches::<_, FanJob>::new();
         let mut addends = Vec::new();
         for job in jobs {
@@ -181,7 +181,7 @@ impl Backend for CudaBackend {
         unsafe { launches.run(self) }
     }
 
-    fn update<'a>(&self, jobs: &mut Jobs<'_, backend::UpdateJob<'a>>) -> Result<()> {
+    fn update(&self, jobs: &mut Jobs<'_, backend::UpdateJob<'_>>) -> Result<()> {
         let mut launches = Launches::<_, UpdateJob>::new();
         let (mut on_host, mut addends) = (Vec::new(), Vec::new());
         for job in jobs {

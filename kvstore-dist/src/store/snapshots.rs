@@ -111,7 +111,7 @@ impl Stores {
             Some(own) if self.collective.rank() == root => with_checksum(own),
             _ => Ok(Vec::new()),
         };
-        let bytes = wire.result_of(root, bytes)?;
+        let bytes = wire.result_of(root, &bytes)?;
         // A snapshot from a file has a checksum. A rank whose own snapshot has none uses the
         // received one, so that all ranks have a checksum.
         if own.is_none_or(|own| own.checksum().is_none()) {

@@ -422,8 +422,8 @@ impl Wire<'_> {
     ///
     /// # Errors
     /// - The errors of [`Wire::gather_results`].
-    pub(crate) fn result_of(&self, root: usize, own: Result<Vec<u8>>) -> Result<Buffer> {
-        check_failure(root, &self.bytes_of(root, &failure_of(&own)?)?, &own)?;
+    pub(crate) fn result_of(&self, root: usize, own: &Result<Vec<u8>>) -> Result<Buffer> {
+        check_failure(root, &self.bytes_of(root, &failure_of(own)?)?, own)?;
         self.bytes_of(root, own.as_deref().unwrap_or_default())
     }
 

@@ -145,7 +145,7 @@ impl Schedule {
         let mut failing = Random::new(seed ^ 0x6661_696c);
         let disks = writing.map(|writing| {
             let bits: [u64; 3] = std::array::from_fn(|_| failing.between(0, u64::MAX - 1));
-            let failing = if seed % 5 == 0 { bits[0] & bits[1] & bits[2] } else { 0 };
+            let failing = if seed.is_multiple_of(5) { bits[0] & bits[1] & bits[2] } else { 0 };
             Disk { writing, failing, num_writes: Arc::default() }
         });
         Self {
