@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::peers::Follower;
 use super::points::{
-    Closed, ClosedState, Cut, CutStep, GoingBack, absent, cancelled, lost, restarted,
+    Admission, Closed, ClosedState, Cut, CutStep, GoingBack, absent, cancelled, lost, restarted,
 };
 use super::{Caller, Group, State};
 #[cfg(test)]
@@ -29,13 +29,6 @@ use crate::wire::{error_of, failure_of};
 /// How long a member may be absent during a joint operation until the servers make recovery points
 /// with a part of it. Until then, they make none.
 const LONGEST_ABSENCE: Duration = Duration::from_secs(60);
-
-/// Whether a call may take effect.
-pub(crate) enum Admission {
-    /// With the operation of a joint call.
-    Now(Option<JointId>),
-    Later,
-}
 
 /// Cancels a cut when it is dropped, for example by a panic.
 pub(crate) struct CancelCut<'a> {

@@ -31,13 +31,12 @@ use tonic::Status;
 
 use self::barrier::Barrier;
 pub(crate) use self::caller::Caller;
-pub(crate) use self::cuts::Admission;
 use self::entrants::Rounds;
 pub(crate) use self::entrants::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 use self::identities::Identities;
 use self::peers::Peers;
 pub(crate) use self::peers::{Decision, Followup, PushId};
-pub(crate) use self::points::{ClosedState, CutStep, LONGEST_CUT};
+pub(crate) use self::points::{Admission, ClosedState, CutStep, LONGEST_CUT};
 use self::points::{Cut, GoingBack};
 pub(crate) use self::refusals::fenced;
 use self::refusals::{ending, left, refused};

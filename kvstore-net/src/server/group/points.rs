@@ -20,6 +20,13 @@ pub(super) enum GoingBack {
     Now,
 }
 
+/// Whether a call may take effect.
+pub(crate) enum Admission {
+    /// With the operation of a joint call.
+    Now(Option<JointId>),
+    Later,
+}
+
 /// A cut that is being made.
 #[derive(Debug)]
 pub(super) struct Cut {
