@@ -73,7 +73,7 @@ fn lose(lost: usize, is_in_rounds: bool) {
         assert!(numbers.iter().all(|number| *number == expected), "{expected}: {numbers:?}");
     }
     // Later points are of one moment again.
-    thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_secs(1));
     while rewinds.try_recv().is_ok() {}
     group.restart(1 - lost);
     for _ in 0..2 {

@@ -84,7 +84,9 @@ impl Recovery {
                     drop(self);
                     return runs.begin_again(proto::Rewind { point: 0, by: newest }).await;
                 }
+                // Points are made again as soon as no server counts as restarted.
                 self.group.give_up_rewind(self.rewound_by);
+                continue;
             }
             drop(has_ended);
             tokio::time::sleep(AGAIN).await;
