@@ -73,7 +73,7 @@ FAMILIES = [
     Family("Fills", r"kv_fill_\d+", 8, 0, note="load nothing"),
     Family(
         "Casts, functions of elements", r"kv_(cast|clip|unary|binary|any_zero)_\w+", 4, 6,
-        note="a thread loads four elements at a time, of which the smallest have one byte",
+        note="a thread loads four elements at a time, each of at least one byte",
     ),
     Family("Codes: quantize", r"kv_quantize_\w+", 4, 32, 32),
     Family(
@@ -107,7 +107,7 @@ FAMILIES = [
     ),
     Family(
         "Strided copies", r"kv_(gather|scatter)_\d", 6, 1.5,
-        note="a thread copies one element, of which the smallest have one byte",
+        note="a thread copies one element of at least one byte",
     ),
 ]
 

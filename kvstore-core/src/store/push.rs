@@ -2,9 +2,9 @@
 //!
 //! A push has three phases:
 //!
-//! 1. Everything that can fail: it finds and checks all keys, takes all locks and reserves all
-//!    memory.
-//! 2. The kernels run, as one batch for the complete call and one for the keys with row-sparse
+//! 1. It finds and checks all keys, locks them and prepares their changes. If all keys are in one
+//!    batch, the backend prepares each key when it takes its job, before any kernel runs.
+//! 2. The kernels run, as one batch for each kind of device, and one for the keys with row-sparse
 //!    values.
 //! 3. The results become the stored values.
 

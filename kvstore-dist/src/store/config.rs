@@ -113,9 +113,7 @@ impl Policy {
             Self::Optimizer(optimizer) => optimizer.is_lazy(),
         }
     }
-}
 
-impl Policy {
     /// Returns whether this is an optimizer that differs from another one in hyper-parameters only.
     fn is_like(&self, other: &Optimizer) -> bool {
         let Self::Optimizer(own) = self else { return false };
