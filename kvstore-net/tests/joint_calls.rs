@@ -72,6 +72,8 @@ fn a_later_process_begins_anew() {
     joint.make(id(2, 1), 0, JointServers::from([0, 1]));
     assert_eq!(joint.made().map(|(id, _)| id).collect::<Vec<_>>(), [id(2, 1)]);
     assert!(!joint.is_made(&id(1, 7)) && joint.is_made(&id(2, 1)));
+    joint.give_up(id(1, 9));
+    assert!(joint.is_made(&id(2, 1)), "giving up a call of another process forgets nothing");
     joint.give_up(id(2, 2));
     assert!(joint.is_given_up(&id(2, 2)) && !joint.is_given_up(&id(1, 2)));
     joint.make(id(2, 4), 3, JointServers::from([0, 1]));

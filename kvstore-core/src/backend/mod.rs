@@ -345,6 +345,14 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// - The first error of `jobs`. Nothing has changed then.
     fn sum(&self, jobs: &mut Jobs<'_, SumJob<'_>>) -> Result<()>;
+    /// Like [`Backend::reserve_updates`], for [`Backend::sum`].
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`] if there is not enough memory.
+    fn reserve_sums(&self, num_jobs: usize) -> Result<()> {
+        let _ = num_jobs;
+        Ok(())
+    }
     /// Reserves the memory that the host needs for the next call of [`Backend::update`] by this
     /// thread, so that it does not fail after the caller has changed something.
     ///

@@ -195,10 +195,32 @@ impl Kinds {
     pub(crate) fn is_one(&self) -> bool {
         self.0.iter().flatten().count() <= 1
     }
+
+    /// Returns a device of each kind, the CPU last. Its backend can reserve the memory for a batch
+    /// before the others change something.
+    fn devices(self) -> impl Iterator<Item = Device> {
+        let is_cpu = |device: &Device| device.kind() == DeviceKind::Cpu;
+        let all = move || self.0.into_iter().flatten();
+        all().filter(move |device| !is_cpu(device)).chain(all().filter(is_cpu))
+    }
 }
 
 impl Backends {
-    /// Calls `run` with the backend of each kind.
+    /// Calls `call` with the backend of each kind.
+    ///
+    /// # Errors
+    /// - [`Error::DeviceUnavailable`] if the backend of a device is not available.
+    /// - The first error of `call`.
+    pub(crate) fn for_each(
+        &self,
+        kinds: Kinds,
+        mut call: impl FnMut(&dyn Backend) -> Result<()>,
+    ) -> Result<()> {
+        kinds.devices().try_for_each(|device| call(&**self.of(device)?))
+    }
+
+    /// Calls `run` with the backend of each kind. It returns whether the backend has changed
+    /// something.
     ///
     /// # Errors
     /// - [`Error::DeviceUnavailable`] if the backend of a device is not available.
@@ -206,15 +228,13 @@ impl Backends {
     pub(crate) fn run_each(
         &self,
         kinds: Kinds,
-        mut run: impl FnMut(&dyn Backend) -> Result<()>,
+        mut run: impl FnMut(&dyn Backend) -> Result<bool>,
     ) -> Result<()> {
         let mut has_begun = false;
-        for device in kinds.0.into_iter().flatten() {
-            let backend = self.of(device)?;
-            run(&**backend).map_err(|error| error_after_change(error, has_begun))?;
-            has_begun = true;
-        }
-        Ok(())
+        self.for_each(kinds, |backend| {
+            has_begun |= run(backend).map_err(|error| error_after_change(error, has_begun))?;
+            Ok(())
+        })
     }
 
     /// Runs the jobs on their backends, as one batch per backend. Changes the order of the jobs.

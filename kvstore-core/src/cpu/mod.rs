@@ -201,6 +201,10 @@ impl Backend for CpuBackend {
         taken::with_sums(jobs, |jobs| self.workers.for_each_job(jobs))
     }
 
+    fn reserve_sums(&self, num_jobs: usize) -> Result<()> {
+        taken::reserve_sums(num_jobs)
+    }
+
     fn reserve_updates(&self, num_jobs: usize) -> Result<()> {
         taken::reserve_updates(num_jobs)
     }

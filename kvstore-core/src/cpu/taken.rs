@@ -23,11 +23,20 @@ pub(super) fn with_sums<'a>(
     with_list(&SUMS, jobs, run)
 }
 
+/// Reserves memory for the next call of [`with_sums`].
+pub(super) fn reserve_sums(num_jobs: usize) -> Result<()> {
+    reserve(&SUMS, num_jobs)
+}
+
 /// Reserves memory for the next call of [`with_updates`].
 pub(super) fn reserve_updates(num_jobs: usize) -> Result<()> {
-    let mut list = UPDATES.take();
+    reserve(&UPDATES, num_jobs)
+}
+
+fn reserve<J>(kept: &'static LocalKey<Cell<Vec<J>>>, num_jobs: usize) -> Result<()> {
+    let mut list = kept.take();
     let reserved = fallible::reserve(&mut list, num_jobs);
-    UPDATES.set(list);
+    kept.set(list);
     reserved
 }
 

@@ -308,10 +308,11 @@ impl<'a> KeyPush<'a> {
         Some((pending, value, &mut self.progress.as_mut()?.state, self.plan.as_deref()))
     }
 
-    /// Commits the prepared change. `changes_size` is whether compression has changed the
-    /// residuals.
-    pub(super) fn settle(&mut self, mut changes_size: bool) {
+    /// Commits the prepared change.
+    pub(super) fn settle(&mut self) {
         let (Some(value), Some(progress)) = (&mut self.value, &mut self.progress) else { return };
+        // This push, or an earlier one that failed later, may have added residuals.
+        let mut changes_size = !progress.residuals.is_empty();
         match std::mem::replace(&mut self.prepared, PreparedChange::Nothing) {
             PreparedChange::Nothing => {}
             PreparedChange::Value(new) => **value = new,

@@ -18,7 +18,7 @@ use super::policy::{ActiveOptimizer, RowUse};
 use super::scratch::Scratch;
 use super::table::Entry;
 use crate::backend::registry::{Backends, Kinds, error_after_change};
-use crate::backend::{Backend, RowUpdateJob, Span, SumJob};
+use crate::backend::{Backend, Jobs, RowUpdateJob, Span, SumJob};
 use crate::codec::Compression;
 use crate::compression::{CompressedPush, compress};
 use crate::fallible;
@@ -140,7 +140,7 @@ impl<'a> Push<'a> {
                 _ => first.allocate_like(first.spec().clone())?,
             });
         }
-        self.backends.run_each(self.kinds, |backend| {
+        self.backends.for_each(self.kinds, |backend| {
             let keys = self.keys.iter().zip(&mut sums);
             let place = |(key, _): &(&KeyPush<'_>, _)| (key.device, key.len());
             backend.sum(&mut jobs_on(backend, keys, &spans, place, new_sum_job))
@@ -192,7 +192,7 @@ impl<'a> Push<'a> {
             for (sum, key) in sums.into_iter().zip(&mut self.keys) {
                 key.set_value(sum.into());
             }
-            self.settle(true, scratch);
+            self.settle(scratch);
             return Ok(());
         }
         let mut spans = scratch.take_spans(self.num_values)?;
@@ -202,14 +202,16 @@ impl<'a> Push<'a> {
         // run. That is faster, because each key goes through the caches once.
         if !self.kinds.is_one() {
             self.keys.iter_mut().try_for_each(|key| key.prepare_sum(backends))?;
+            backends.for_each(self.kinds, |backend| backend.reserve_sums(self.keys.len()))?;
         }
         backends.run_each(self.kinds, |backend| {
             let job = |key, addends| KeyPush::sum_job(key, backends, addends);
-            let keys = self.keys.iter_mut();
-            backend.sum(&mut jobs_on(backend, keys, &spans, |key| (key.device, key.len()), job))
+            let place = |key: &&mut KeyPush<'_>| (key.device, key.len());
+            let jobs = jobs_on(backend, self.keys.iter_mut(), &spans, place, job);
+            run_jobs(jobs, |jobs| backend.sum(jobs))
         })?;
         scratch.put_back_spans(spans);
-        self.settle(false, scratch);
+        self.settle(scratch);
         Ok(())
     }
 
@@ -235,7 +237,7 @@ impl<'a> Push<'a> {
                 key.prepare_step(backends, running)?;
                 norms.reserve(index, key)?;
             }
-            backends.run_each(self.kinds, |backend| backend.reserve_updates(self.keys.len()))?;
+            backends.for_each(self.kinds, |backend| backend.reserve_updates(self.keys.len()))?;
         }
         let mut row_jobs: Vec<RowUpdateJob<'_>> = fallible::with_capacity(num_plans)?;
         // `compress` changes the residuals, so an allocation that fails after it would lose values.
@@ -261,11 +263,12 @@ impl<'a> Push<'a> {
         let result = backends.run_each(self.kinds, |backend| {
             let job = |key, addends| KeyPush::step_job(key, backends, running, addends);
             let place = |key: &&mut KeyPush<'_>| (key.device, num_addends(key));
-            backend.update(&mut jobs_on(backend, self.keys.iter_mut(), &spans, place, job))
+            let jobs = jobs_on(backend, self.keys.iter_mut(), &spans, place, job);
+            run_jobs(jobs, |jobs| backend.update(jobs))
         });
         result.map_err(|error| error_after_change(error, has_begun))?;
         scratch.put_back_spans(spans);
-        self.settle(compressed.is_some(), scratch);
+        self.settle(scratch);
         Ok(())
     }
 
@@ -301,8 +304,8 @@ impl<'a> Push<'a> {
     }
 
     /// Commits the changes after the kernels have run, and releases the locks.
-    fn settle(mut self, is_compressed: bool, scratch: &mut Scratch) {
-        self.keys.iter_mut().for_each(|key| key.settle(is_compressed));
+    fn settle(mut self, scratch: &mut Scratch) {
+        self.keys.iter_mut().for_each(KeyPush::settle);
         scratch.put_back_keys(self.keys);
     }
 }
@@ -315,6 +318,19 @@ fn new_sum_job<'a>(
     let (device, dtype) = (sum.device(), sum.dtype());
     let job = |dst| SumJob { device, dtype, dst, addends };
     (key.len() > 1).then(|| sum.span_mut().map(job))
+}
+
+/// Calls `run` with the jobs, if there are any. Returns whether there are.
+fn run_jobs<J>(
+    jobs: impl Iterator<Item = Result<J>>,
+    run: impl FnOnce(&mut Jobs<'_, J>) -> Result<()>,
+) -> Result<bool> {
+    let mut jobs = jobs.peekable();
+    let has_jobs = jobs.peek().is_some();
+    if has_jobs {
+        run(&mut jobs)?;
+    }
+    Ok(has_jobs)
 }
 
 /// Returns the jobs of the items on the devices of a backend. `place` returns the device of an item

@@ -156,7 +156,7 @@ pub enum Error {
         /// The key that was being updated.
         key: Key,
     },
-    /// A bug in this library.
+    /// A bug in this library, or a failure of another rank that ended the group.
     #[error("internal error: {0}")]
     Internal(String),
     /// A push belongs to a round that has closed without it. The worker pulls, and pushes to the

@@ -8,7 +8,7 @@ use super::call::{Call, Operation};
 use super::config::Terms;
 use super::difference::describe_terms;
 use super::local_stores::Stores;
-use super::wire::{Wire, lost};
+use super::wire::{Wire, is_common, lost};
 
 /// Sends the configuration of rank 0 to the ranks that still have the last agreed configuration.
 ///
@@ -86,17 +86,8 @@ pub(super) fn make(wire: &Wire<'_>, calls: &[Call], configs: &[u64]) -> Result<R
         Operation::Share(snapshot) => stores.share_snapshot(wire, snapshot),
         Operation::Rollback(snapshot) => stores.rollback(snapshot),
     };
-    // These errors depend on the call and the contents, so all ranks have them. Others depend on
-    // the machine, the process or messages.
     match result {
-        Err(
-            error @ (Error::InvalidArgument(_)
-            | Error::KeyExists { .. }
-            | Error::KeyNotFound { .. }
-            | Error::SpecMismatch { .. }
-            | Error::Updater { .. }
-            | Error::Corrupt { .. }),
-        ) => Ok(Err(error)),
+        Err(error) if is_common(&error) => Ok(Err(error)),
         Err(error) => Err(error),
         Ok(()) => Ok(Ok(())),
     }

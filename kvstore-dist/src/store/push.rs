@@ -10,7 +10,7 @@ use super::config::{Policy, Terms};
 use super::local_stores::Stores;
 use super::norms::NormExchange;
 use super::partition::Partition;
-use super::wire::{OutgoingSum, Payload, Wire, read_u64};
+use super::wire::{OutgoingSum, Payload, Wire, is_common, read_u64};
 
 /// The dense sum of a key, and its partition.
 pub(super) type KeySum<'a> = (Key, &'a Partition, Tensor);
@@ -193,10 +193,11 @@ impl Stores {
 pub(super) fn same_end(wire: &Wire<'_>, keys: &[Key], own: Result<()>) -> Result<()> {
     let place = |failed: &Key| keys.iter().position(|key| key == failed).unwrap_or(keys.len());
     // Encode the result as a number: 0 for success, 1 + the position of the failed key, or a larger
-    // number for other errors.
+    // number for errors that end the group.
     let end = match &own {
         Ok(()) => 0,
-        Err(error) => 1 + error.key().map_or(keys.len(), place),
+        Err(error) if is_common(error) => 1 + error.key().map_or(keys.len(), place),
+        Err(_) => 2 + keys.len(),
     };
     let ends = wire.gather_bytes(&(end as u64).to_le_bytes())?;
     let ends: Vec<_> = (0..ends.len()).map(|rank| read_u64(ends.slice(rank))).collect();

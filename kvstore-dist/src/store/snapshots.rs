@@ -17,18 +17,24 @@ use super::config::{Policy, Terms};
 use super::local_stores::Stores;
 use super::partition::Partition;
 use super::wire::{Wire, lost};
+use crate::transport::Slices;
 
 impl Stores {
     /// Returns a snapshot of the contents of all ranks. It is the same on each rank.
     pub(crate) fn snapshot(&self, wire: &Wire<'_>, name: &str) -> Result<Snapshot> {
-        let mut snapshot = self.complete.snapshot()?;
         let config = Terms::clone(&self.config());
-        if let Policy::Optimizer(optimizer) = &config.policy
-            && config.policy.steps_parts()
-        {
-            let own = self.part().snapshot();
-            let own = own.and_then(|own| own.optimizer_states_to_bytes(true));
-            let all = wire.gather_results(own)?;
+        let divided = match &config.policy {
+            Policy::Optimizer(optimizer) if config.policy.steps_parts() => Some(optimizer),
+            _ => None,
+        };
+        let own = self.complete.snapshot().and_then(|snapshot| {
+            let states = divided.map(|_| self.part().snapshot()?.optimizer_states_to_bytes(true));
+            Ok((snapshot, states.transpose()?.unwrap_or_default(), self.own_residuals()?))
+        });
+        let (mut snapshot, states, residuals) = wire.all_or_none(own)?;
+        let residuals = wire.gather_bytes(&residuals)?;
+        if let Some(optimizer) = divided {
+            let all = wire.gather_bytes(&states)?;
             let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
             for rank in 0..self.collective.size() {
                 let found = OptimizerStates::from_bytes(&self.backends, all.slice(rank))?;
@@ -39,25 +45,29 @@ impl Stores {
             }
             snapshot = snapshot.with_states(Optimizer::clone(optimizer), &states)?;
         }
-        let residuals = self.all_residuals(wire)?;
+        let residuals = self.residuals_of(&residuals)?;
         let snapshot = snapshot.with_residuals(name, config.compression, &residuals)?;
         snapshot.with_clip_global_norm(config.clip_global_norm)
     }
 
-    /// Returns the compression residuals of each key, in the order of ranks.
-    fn all_residuals(&self, wire: &Wire<'_>) -> Result<HashMap<Key, Vec<Tensor>>> {
-        let keys = self.complete.keys()?;
-        let specs = self.complete.describe(&keys)?;
-        // For each key, the message has a byte that states whether a residual follows.
+    /// Returns the message with the compression residuals of this rank. For each key, it has a byte
+    /// that states whether a residual follows.
+    fn own_residuals(&self) -> Result<Vec<u8>> {
         let mut own = Vec::new();
-        for key in &keys {
+        for key in &self.complete.keys()? {
             let residual = self.residuals().get(key).cloned();
             fallible::push(&mut own, u8::from(residual.is_some()))?;
             if let Some(residual) = residual {
                 fallible::extend(&mut own, &residual.seen_bytes()?)?;
             }
         }
-        let all = wire.gather_bytes(&own)?;
+        Ok(own)
+    }
+
+    /// Returns the residuals of each key from the messages of all ranks, in the order of ranks.
+    fn residuals_of(&self, all: &Slices) -> Result<HashMap<Key, Vec<Tensor>>> {
+        let keys = self.complete.keys()?;
+        let specs = self.complete.describe(&keys)?;
         let mut residuals: HashMap<Key, Vec<Tensor>> = HashMap::new();
         for rank in 0..self.collective.size() {
             let mut rest = all.slice(rank);

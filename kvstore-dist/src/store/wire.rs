@@ -403,27 +403,26 @@ impl Wire<'_> {
         Ok(slices)
     }
 
-    /// Sends the bytes of every rank to all ranks. If one has an error instead, all ranks get one,
-    /// so that none waits for the others.
+    /// Returns `own` if no rank has an error. Otherwise, all ranks get the first error, so that
+    /// none waits for the others.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if a rank has this error or [`Error::Unsupported`].
-    /// - [`Error::Internal`] if a rank has another error. That rank gets its own error.
-    pub(crate) fn gather_results(&self, own: Result<Vec<u8>>) -> Result<Slices> {
+    /// - [`Error::InvalidArgument`] if the first error is this one or [`Error::Unsupported`].
+    /// - Another error that ends the group: the own one, or [`Error::Internal`].
+    pub(crate) fn all_or_none<T>(&self, own: Result<T>) -> Result<T> {
         let failure = self.gather_bytes(&failure_of(&own)?)?;
         for rank in 0..self.collective.size() {
-            check_failure(rank, failure.slice(rank), &own)?;
+            check_failure(rank, failure.slice(rank), own.as_ref().err())?;
         }
-        self.gather_bytes(&own?)
+        own
     }
 
-    /// Sends the bytes of `root` to all ranks, like [`Wire::gather_results`]. The results of other
-    /// ranks are ignored.
+    /// Sends the bytes of `root` to all ranks. The results of other ranks are ignored.
     ///
     /// # Errors
-    /// - The errors of [`Wire::gather_results`].
+    /// - The errors of [`Wire::all_or_none`], if `root` has one.
     pub(crate) fn result_of(&self, root: usize, own: &Result<Vec<u8>>) -> Result<Buffer> {
-        check_failure(root, &self.bytes_of(root, &failure_of(own)?)?, own)?;
+        check_failure(root, &self.bytes_of(root, &failure_of(own)?)?, own.as_ref().err())?;
         self.bytes_of(root, own.as_deref().unwrap_or_default())
     }
 
@@ -447,7 +446,7 @@ const REJECTED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// Returns the message with the error of a result. It is empty without an error.
-fn failure_of(result: &Result<Vec<u8>>) -> Result<Vec<u8>> {
+fn failure_of<T>(result: &Result<T>) -> Result<Vec<u8>> {
     let Err(error) = result else { return Ok(Vec::new()) };
     let is_rejected = matches!(error, Error::InvalidArgument(_) | Error::Unsupported(_));
     let text = error.chain();
@@ -457,15 +456,30 @@ fn failure_of(result: &Result<Vec<u8>>) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// Returns the error in the message of a rank, if it has one. `own` is the result of this rank.
-fn check_failure(rank: usize, message: &[u8], own: &Result<Vec<u8>>) -> Result<()> {
+/// Returns the error in the message of a rank, if it has one. `own` is the error of this rank. It
+/// is returned only if it ends the group, as the error of the other rank does.
+fn check_failure(rank: usize, message: &[u8], own: Option<&Error>) -> Result<()> {
     let Some((first, text)) = message.split_first() else { return Ok(()) };
     let text = format!("rank {rank}: {}", String::from_utf8_lossy(text));
     Err(match (*first, own) {
         (REJECTED, _) => Error::InvalidArgument(text),
-        (_, Err(error)) => error.duplicate(),
-        (_, Ok(_)) => Error::Internal(text),
+        (_, Some(own)) if !is_common(own) => own.duplicate(),
+        _ => Error::Internal(text),
     })
+}
+
+/// Returns whether an error depends only on the call and the contents, so that all ranks have it.
+/// Other errors depend on the machine, the process or messages, and end the group.
+pub(crate) fn is_common(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidArgument(_)
+            | Error::KeyExists { .. }
+            | Error::KeyNotFound { .. }
+            | Error::SpecMismatch { .. }
+            | Error::Updater { .. }
+            | Error::Corrupt { .. }
+    )
 }
 
 /// Returns the size of a dense value in bytes.
@@ -508,4 +522,54 @@ pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
 
 pub(crate) fn lost() -> Error {
     Error::Internal("a collective call has lost a part of a value".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_macros, reason = "a test may panic")]
+
+    use std::thread;
+
+    use kvstore_core::{CpuBackend, Key};
+
+    use super::*;
+    use crate::local::LocalCollective;
+
+    const RESULTS: [fn() -> Result<()>; 6] = [
+        || Ok(()),
+        || Err(Error::invalid("a")),
+        || Err(Error::Unsupported("b".to_owned())),
+        || Err(Error::KeyNotFound { key: Key::new("c").unwrap() }),
+        || Err(Error::Poisoned { key: Key::new("d").unwrap() }),
+        || Err(Error::Timeout("e".to_owned())),
+    ];
+
+    /// Two ranks that fail differently agree whether the group has ended.
+    #[test]
+    fn all_ranks_end_in_the_same_way() {
+        let backends = Backends::new(vec![CpuBackend::with_threads(1)]);
+        for (first, second) in RESULTS.iter().flat_map(|one| RESULTS.map(|two| (one, two))) {
+            let ends = thread::scope(|scope| {
+                let members = LocalCollective::group(2).into_iter().zip([*first, second]);
+                let threads: Vec<_> = members
+                    .map(|(collective, result)| {
+                        let backends = &backends;
+                        scope.spawn(move || {
+                            let (subject, timeout) = ("test", Duration::from_secs(20));
+                            let buffers = &RefCell::default();
+                            let collective = &collective;
+                            let wire = Wire { backends, collective, subject, timeout, buffers };
+                            wire.all_or_none(result())
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            let fails = first().is_err() || second().is_err();
+            assert!(ends.iter().all(|end| end.is_err() == fails), "{ends:?}");
+            let are_common: Vec<_> =
+                ends.iter().filter_map(|end| end.as_ref().err()).map(is_common).collect();
+            assert!(are_common.windows(2).all(|pair| pair[0] == pair[1]), "{ends:?}");
+        }
+    }
 }

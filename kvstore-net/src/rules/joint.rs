@@ -45,7 +45,7 @@ impl OfProcess {
 }
 
 impl JointCalls {
-    /// Records that a call was made here.
+    /// Records that a call was made here. Forgets the calls of another process with this name.
     pub fn make(&mut self, id: JointId, ended_below: u64, servers: JointServers) {
         let number = id.number;
         let own = self.of_process(id);
@@ -85,10 +85,18 @@ impl JointCalls {
     }
 
     /// Decides that the call of an operation is never made here, because the member has not been
-    /// connected for long.
+    /// connected for long. Has no effect if another process has the name, because the call is
+    /// rejected then.
     pub fn give_up(&mut self, id: JointId) {
-        let number = id.number;
-        self.of_process(id).given_up.insert(number);
+        if !self.has_other(&id) {
+            let number = id.number;
+            self.of_process(id).given_up.insert(number);
+        }
+    }
+
+    /// Returns whether calls of another process with this name are known.
+    pub fn has_other(&self, id: &JointId) -> bool {
+        self.0.get(&id.name).is_some_and(|own| own.process != id.process)
     }
 
     /// Returns whether the call of an operation is never made here.

@@ -107,7 +107,8 @@ impl Service {
             let text = "a snapshot of all servers: another one or a recovery point is being made";
             Error::Timeout(text.to_owned())
         })?;
-        let number = self.group.begin_snapshot()?;
+        let newest = self.recovery.as_ref().map_or(0, |recovery| recovery.newest());
+        let number = self.group.begin_snapshot(newest)?;
         if let Some(recovery) = &self.recovery {
             recovery.note_cut(number);
         }

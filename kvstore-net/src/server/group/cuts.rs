@@ -56,14 +56,10 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Transport`] if it is too late for a joint call.
-    /// - [`Error::Closed`] if the process of a joint call is not a member any more.
+    /// - [`Error::Closed`] if another process has the name of a joint call's process.
     pub(crate) fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<Admission> {
         let state = self.state();
-        let id = joint.and_then(|joint| state.joint_id(caller, joint));
-        if joint.is_some() && id.is_none() {
-            // It would count as a call of the later process with this name.
-            return Err(Error::Closed { what: "the membership of an earlier process".to_owned() });
-        }
+        let id = state.joint_id(caller, joint)?;
         if id.as_ref().is_some_and(|id| state.joint.is_given_up(id)) {
             return Err(Error::Transport {
                 operation: "a call for several servers".to_owned(),
@@ -94,10 +90,17 @@ impl Group {
         admitted.await.ok_or_else(late)
     }
 
-    /// Records that a call of a joint operation was made.
+    /// Records that a call of a joint operation was made, unless its process has left meanwhile.
     pub(crate) fn make_joint(&self, id: JointId, joint: &JointCall) {
         let servers = joint.servers.iter().copied().collect();
-        self.change(|state| state.joint.make(id, joint.ended_below, servers));
+        self.change(|state| {
+            let Some(member) = state.members.get(&id.name) else { return };
+            let is_replaced = || state.members.replaced(&id.name).contains(&id.process);
+            // Other servers may still wait for the call of a process whose name was taken here.
+            if member.process() == id.process || is_replaced() && !state.joint.has_other(&id) {
+                state.joint.make(id, joint.ended_below, servers);
+            }
+        });
     }
 
     /// Records that the operations of a member below a number have ended.
@@ -128,22 +131,21 @@ impl Group {
     }
 
     /// Begins a cut for a snapshot. This server leads it: from now on, it commits no rounds and
-    /// lets no call take effect. Returns the number of the cut, which no other one and no point
-    /// has.
+    /// lets no call take effect. `newest` is the largest number of a point of this server. Returns
+    /// the number of the cut, which no other one and no point has.
     ///
     /// # Errors
     /// - [`Error::Transport`] if a follower is not connected, or was restarted, so that all servers
     ///   go back to a recovery point.
-    pub(crate) fn begin_snapshot(&self) -> Result<u64> {
+    pub(crate) fn begin_snapshot(&self, newest: u64) -> Result<u64> {
         self.change(|state| {
             let goes_back = state.going_back != GoingBack::Never;
             state.check_followers(|follower| goes_back && follower.is_restarted)?;
-            Ok(state.begin_cut(0))
+            Ok(state.begin_cut(newest))
         })
     }
 
-    /// Like [`Group::begin_snapshot`], for a recovery point. `newest` is the largest number of a
-    /// point of this server.
+    /// Like [`Group::begin_snapshot`], for a recovery point.
     ///
     /// # Errors
     /// - [`Error::Transport`] if a follower is not connected, was restarted, or has not followed
@@ -452,22 +454,26 @@ impl State {
         self.peers.followers.iter().any(|follower| follower.writes.is_some())
     }
 
-    /// Returns `None` if the caller is not a member any more.
-    fn joint_id(&self, caller: &Caller, joint: &JointCall) -> Option<JointId> {
-        let member = self.members.get(&caller.name)?;
+    /// Returns the operation of a joint call. `None` if its process has left: then no server
+    /// records it.
+    ///
+    /// # Errors
+    /// - [`Error::Closed`] if another process has the name. The call would count as one of that.
+    fn joint_id(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<Option<JointId>> {
+        let Some((joint, member)) = joint.zip(self.members.get(&caller.name)) else {
+            return Ok(None);
+        };
         if member.incarnation != caller.incarnation {
-            return None;
+            let what = "the membership of a process whose name another one has taken".to_owned();
+            return Err(Error::Closed { what });
         }
         let process = member.process();
-        Some(JointId { name: caller.name.clone(), process, number: joint.number })
+        Ok(Some(JointId { name: caller.name.clone(), process, number: joint.number }))
     }
 
+    /// Returns whether a call takes effect or is rejected now.
     fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> bool {
-        let id = joint.and_then(|joint| self.joint_id(caller, joint));
-        if joint.is_some() && id.is_none() {
-            // It is rejected, so it does not wait.
-            return true;
-        }
+        let Ok(id) = self.joint_id(caller, joint) else { return true };
         let cut = self.cut.as_ref().filter(|cut| !cut.is_taken);
         if let Some(made_elsewhere) = cut.and_then(|cut| cut.made_elsewhere.as_ref())
             && id.as_ref().is_some_and(|id| made_elsewhere.contains(id))

@@ -17,6 +17,8 @@ mod rounds;
 mod saved;
 #[cfg(test)]
 pub(crate) mod seen;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;

@@ -165,7 +165,7 @@ impl Recovery {
     }
 
     /// Returns the largest number of a point so far.
-    fn newest(&self) -> u64 {
+    pub(in crate::server) fn newest(&self) -> u64 {
         self.last().number
     }
 
