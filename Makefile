@@ -128,7 +128,8 @@ nightly: test-setup ## runs the long tests: a bare Debian, Miri, 20,000 random p
 		KVSTORE_TEST_ALLOCATIONS=1 $(MAKE) test
 	scripts/replay.sh 20000
 	KVSTORE_CUDA_EXACT=1 scripts/gpu-tests.sh
-	$(MAKE) demo-net demo-diloco demo-federated
+	$(MAKE) demo-net demo-diloco demo-federated examples-cluster
+	target/demo-federated/bin/python examples/federated/memory.py
 	scripts/fuzz.sh 600
 
 release-check: setup ## checks RustSec's advisories, and the jar and wheel for both processors

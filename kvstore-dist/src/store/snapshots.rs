@@ -27,27 +27,35 @@ impl Stores {
             Policy::Optimizer(optimizer) if config.policy.steps_parts() => Some(optimizer),
             _ => None,
         };
-        let own = self.complete.snapshot().and_then(|snapshot| {
-            let states = divided.map(|_| self.part().snapshot()?.optimizer_states_to_bytes(true));
-            Ok((snapshot, states.transpose()?.unwrap_or_default(), self.own_residuals()?))
-        });
-        let (mut snapshot, states, residuals) = wire.all_or_none(own)?;
-        let residuals = wire.gather_bytes(&residuals)?;
+        // Each step ends in the same way on all ranks, so that none waits for the others later.
+        let mut snapshot = self.complete.snapshot();
         if let Some(optimizer) = divided {
-            let all = wire.gather_bytes(&states)?;
-            let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
-            for rank in 0..self.collective.size() {
-                let found = OptimizerStates::from_bytes(&self.backends, all.slice(rank))?;
-                fallible::reserve_entries(&mut states, found.states.len())?;
-                for (key, state) in found.states {
-                    states.entry(key).or_default().push(state);
-                }
-            }
-            snapshot = snapshot.with_states(Optimizer::clone(optimizer), &states)?;
+            let own = snapshot.and_then(|snapshot| {
+                Ok((snapshot, self.part().snapshot()?.optimizer_states_to_bytes(true)?))
+            });
+            let (complete, states) = wire.all_or_none(own)?;
+            let states = self.states_of(&wire.gather_bytes(&states)?);
+            snapshot = states
+                .and_then(|states| complete.with_states(Optimizer::clone(optimizer), &states));
         }
-        let residuals = self.residuals_of(&residuals)?;
+        let own = snapshot.and_then(|snapshot| Ok((snapshot, self.own_residuals()?)));
+        let (snapshot, residuals) = wire.all_or_none(own)?;
+        let residuals = self.residuals_of(&wire.gather_bytes(&residuals)?)?;
         let snapshot = snapshot.with_residuals(name, config.compression, &residuals)?;
         snapshot.with_clip_global_norm(config.clip_global_norm)
+    }
+
+    /// Returns the states of each key's parts from the messages of all ranks, in their order.
+    fn states_of(&self, all: &Slices) -> Result<HashMap<Key, Vec<OptimizerState>>> {
+        let mut states: HashMap<Key, Vec<OptimizerState>> = HashMap::new();
+        for rank in 0..self.collective.size() {
+            let found = OptimizerStates::from_bytes(&self.backends, all.slice(rank))?;
+            fallible::reserve_entries(&mut states, found.states.len())?;
+            for (key, state) in found.states {
+                states.entry(key).or_default().push(state);
+            }
+        }
+        Ok(states)
     }
 
     /// Returns the message with the compression residuals of this rank. For each key, it has a byte
@@ -124,10 +132,13 @@ impl Stores {
         let bytes = wire.result_of(root, &bytes)?;
         // A snapshot from a file has a checksum. A rank whose own snapshot has none uses the
         // received one, so that all ranks have a checksum.
-        if own.is_none_or(|own| own.checksum().is_none()) {
+        let is_used = own.is_none_or(|own| own.checksum().is_none());
+        let found = is_used.then(|| {
             let (bytes, checksum) = bytes.split_last_chunk().ok_or_else(lost)?;
             let found = Snapshot::from_bytes(&self.backends, bytes)?;
-            let found = found.with_checksum(u32::from_le_bytes(*checksum))?;
+            found.with_checksum(u32::from_le_bytes(*checksum))
+        });
+        if let Some(found) = wire.all_or_none(found.transpose())? {
             *taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
         }
         Ok(())

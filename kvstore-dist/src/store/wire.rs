@@ -410,7 +410,7 @@ impl Wire<'_> {
     /// - [`Error::InvalidArgument`] if the first error is this one or [`Error::Unsupported`].
     /// - Another error that ends the group: the own one, or [`Error::Internal`].
     pub(crate) fn all_or_none<T>(&self, own: Result<T>) -> Result<T> {
-        let failure = self.gather_bytes(&failure_of(&own)?)?;
+        let failure = self.gather_bytes(&failure_of(&own))?;
         for rank in 0..self.collective.size() {
             check_failure(rank, failure.slice(rank), own.as_ref().err())?;
         }
@@ -422,7 +422,7 @@ impl Wire<'_> {
     /// # Errors
     /// - The errors of [`Wire::all_or_none`], if `root` has one.
     pub(crate) fn result_of(&self, root: usize, own: &Result<Vec<u8>>) -> Result<Buffer> {
-        check_failure(root, &self.bytes_of(root, &failure_of(own)?)?, own.as_ref().err())?;
+        check_failure(root, &self.bytes_of(root, &failure_of(own))?, own.as_ref().err())?;
         self.bytes_of(root, own.as_deref().unwrap_or_default())
     }
 
@@ -446,14 +446,13 @@ const REJECTED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// Returns the message with the error of a result. It is empty without an error.
-fn failure_of<T>(result: &Result<T>) -> Result<Vec<u8>> {
-    let Err(error) = result else { return Ok(Vec::new()) };
+fn failure_of<T>(result: &Result<T>) -> Vec<u8> {
+    let Err(error) = result else { return Vec::new() };
     let is_rejected = matches!(error, Error::InvalidArgument(_) | Error::Unsupported(_));
-    let text = error.chain();
-    let mut message = fallible::with_capacity(1 + text.len())?;
-    message.push(if is_rejected { REJECTED } else { FAILED });
-    fallible::extend(&mut message, text.as_bytes())?;
-    Ok(message)
+    let mut message = Vec::from([if is_rejected { REJECTED } else { FAILED }]);
+    // Without memory for the text, the others get an error without it.
+    let _ = fallible::extend(&mut message, error.chain().as_bytes());
+    message
 }
 
 /// Returns the error in the message of a rank, if it has one. `own` is the error of this rank. It

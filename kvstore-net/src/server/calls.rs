@@ -170,9 +170,10 @@ impl Service {
             let result = self.read(&caller, verb, payload, deadline).await?;
             return self.charged(result.unwrap_or_else(|error| failed(&error)));
         }
+        let is_joint = joint.is_some() && !is_in_round;
         let service = self.clone();
         let mut call = Box::pin(async move {
-            match service.group.begin(&caller, deadline).await? {
+            match service.group.begin(&caller, is_joint, deadline).await? {
                 Ok(running) => {
                     let write = Write { verb, payload, following: following.as_ref(), joint };
                     let written = service.write(running, &caller, write, deadline).await;

@@ -22,8 +22,8 @@ impl Service {
     /// # Errors
     /// - [`Error::Timeout`] if that takes too long.
     /// - [`Error::Transport`] if the other servers have continued without this joint call.
-    /// - [`Error::Closed`] if this run of the server ends, or another process has the name of a
-    ///   joint call's process.
+    /// - [`Error::Closed`] if this run of the server ends, or the process of a joint call is not a
+    ///   member any more.
     pub(super) async fn enter(
         &self,
         caller: &Caller,

@@ -175,7 +175,7 @@ fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
         };
         let (old, _) = join(1).await.unwrap();
         let caller = Caller { name: "one".to_owned(), incarnation: old.incarnation, sequence: 1 };
-        let running = group.begin(&caller, late).await.unwrap().unwrap();
+        let running = group.begin(&caller, false, late).await.unwrap().unwrap();
         group.lose("one", old.connection);
         // The new process loses its connection before it has a reply, and joins again.
         for _ in 0..2 {
@@ -187,7 +187,7 @@ fn a_repeated_join_also_waits_for_the_calls_of_the_earlier_process() {
         // The calls of a process do not delay its own join.
         let (new, _) = join(2).await.unwrap();
         let caller = Caller { incarnation: new.incarnation, ..caller };
-        let _running = group.begin(&caller, late).await.unwrap().unwrap();
+        let _running = group.begin(&caller, false, late).await.unwrap().unwrap();
         assert!(join(2).await.is_ok());
     });
 }
@@ -202,16 +202,16 @@ fn a_call_that_waits_long_does_not_hold_up_the_others() {
             .unwrap();
         let caller =
             |sequence| Caller { name: "one".to_owned(), incarnation: joined.incarnation, sequence };
-        let barrier = group.begin(&caller(1), late).await.unwrap().unwrap();
+        let barrier = group.begin(&caller(1), false, late).await.unwrap().unwrap();
         for sequence in 2..3 * MOST_CALLS as u64 {
             let process = (joined.incarnation, &ANYONE);
             group.authorise("one", process, (sequence, &[1])).unwrap();
-            let call = group.begin(&caller(sequence), late).await.unwrap().unwrap();
+            let call = group.begin(&caller(sequence), false, late).await.unwrap().unwrap();
             call.finish(None, &[]);
         }
         barrier.finish(None, &[]);
         // The barrier is repeated, because its reply was lost.
-        assert!(group.begin(&caller(1), late).await.unwrap().is_err());
+        assert!(group.begin(&caller(1), false, late).await.unwrap().is_err());
     });
 }
 

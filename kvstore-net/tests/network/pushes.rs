@@ -1,7 +1,9 @@
 //! Pushes to rounds, whose sums show in which order they were added.
 
 use kvstore::backends;
-use kvstore_core::{DType, Device, Key, KvStore, LocalStore, Optimizer, RowSparse, Tensor, Value};
+use kvstore_core::{
+    BinaryOp, DType, Device, Key, KvStore, LocalStore, Optimizer, RowSparse, Scalar, Tensor, Value,
+};
 
 use super::key;
 
@@ -29,6 +31,26 @@ pub(crate) fn pushed(seed: u32) -> (Vec<Key>, Vec<Value>) {
         ("a", varied(&[5], DType::F64, seed + 3).into()),
     ];
     values.into_iter().map(|(name, value)| (key(name), value)).unzip()
+}
+
+/// Returns the weighted mean of pushes, given by their seeds and weights. It is computed as workers
+/// and servers do: products, a fold, and one division.
+pub(crate) fn weighted_mean(pushes: &[(u32, f64)]) -> (Vec<Key>, Vec<Value>) {
+    let (keys, _) = pushed(0);
+    let products = pushes.iter().map(|(seed, weight)| {
+        let product =
+            |value: Value| value.binary_scalar(BinaryOp::Mul, Scalar::from(*weight), false);
+        pushed(*seed).1.into_iter().map(|value| product(value).unwrap()).collect::<Vec<_>>()
+    });
+    let products: Vec<_> = products.collect();
+    let total = pushes.iter().map(|(_, weight)| *weight).reduce(|sum, next| sum + next).unwrap();
+    let mean = |key: usize| {
+        let addends: Vec<_> = products.iter().map(|values| values[key].clone()).collect();
+        let sum = Value::sum(&addends).unwrap();
+        sum.binary_scalar(BinaryOp::Div, Scalar::from(total), false).unwrap()
+    };
+    let means = (0..keys.len()).map(mean).collect();
+    (keys, means)
 }
 
 pub(crate) fn initial() -> (Vec<Key>, Vec<Value>) {

@@ -11,15 +11,21 @@ use kvstore_core::{Error, KvStore, WorkerGroup};
 use kvstore_net::{LatePush, NetStore, NetStoreOptions, Server, ServerOptions};
 
 use super::network::proxy::Proxy;
-use super::network::pushes::{check_equal, model, pushed};
+use super::network::pushes::{check_equal, model, pushed, weighted_mean};
 use super::network::recorded::{RULES, RUNNING, record};
 use super::network::{connect, key};
 use super::{DIVIDE_ABOVE, initialise, options, start_with};
 
+/// Returns the weight of a push.
+fn weight_of(seed: u32) -> f64 {
+    [0.7, 3.0, 0.1, 1.0][seed as usize % 4]
+}
+
 /// Workers die, come back under their name, are slow or leave, and servers lose their connections.
 #[test]
 fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
-    for (num_servers, rule) in [2, 3, 2].into_iter().zip(RULES) {
+    let servers_and_weights = [(2, false), (3, true), (2, false)];
+    for ((num_servers, has_weights), rule) in servers_and_weights.into_iter().zip(RULES) {
         record();
         let proxies = std::cell::RefCell::new(Vec::new());
         let through = |server: &Server| {
@@ -42,6 +48,7 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
         thread::scope(|scope| {
             for (number, name) in (0_u32..).zip(["random-d", "random-b", "random-a", "random-c"]) {
                 let (servers, ends, counts) = (&servers, &ends, &counts);
+                let rule = (rule, has_weights);
                 scope.spawn(move || work(servers, (number, name), rule, (ends, counts)));
             }
             let mut num_cuts = 0;
@@ -58,8 +65,15 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
         let rounds = RUNNING.lock().unwrap().as_ref().unwrap().rounds.clone();
         let model = model();
         for round in &rounds {
-            let (keys, values): (Vec<_>, Vec<_>) = round.iter().map(|seed| pushed(*seed)).unzip();
-            model.push(&keys.concat(), &values.concat(), 0).unwrap();
+            let (keys, values) = if has_weights {
+                let pushes: Vec<_> = round.iter().map(|seed| (*seed, weight_of(*seed))).collect();
+                weighted_mean(&pushes)
+            } else {
+                let pushes = round.iter().map(|seed| pushed(*seed));
+                let (keys, values): (Vec<_>, Vec<_>) = pushes.unzip();
+                (keys.concat(), values.concat())
+            };
+            model.push(&keys, &values, 0).unwrap();
         }
         println!(
             "{rule:?}: {} rounds; pushes, late pushes, members that were killed or have left: \
@@ -76,7 +90,7 @@ fn rounds_with_random_deaths_have_the_bits_of_a_local_store() {
 fn work(
     servers: &[Arc<Server>],
     (number, name): (u32, &str),
-    (quorum, late): (usize, LatePush),
+    ((quorum, late), has_weights): ((usize, LatePush), bool),
     (ends, [num_pushed, num_late, num_killed, num_left]): (&AtomicBool, &[AtomicUsize; 4]),
 ) {
     let mut seed = 1000 * number;
@@ -90,6 +104,7 @@ fn work(
             .quorum(quorum)
             .late(late)
             .grace(Duration::from_millis(40));
+        let options = if has_weights { options.weight(1.0) } else { options };
         let Ok(store) = NetStore::connect(backends(), &options) else { continue };
         let life = Duration::from_millis(u64::from(200 + 137 * (seed % 11)));
         let (death, pause) =
@@ -119,6 +134,9 @@ fn work(
                     recorded.running.insert(name.to_owned(), seed);
                 }
                 let (keys, values) = pushed(seed);
+                if has_weights && store.set_weight(weight_of(seed)).is_err() {
+                    break;
+                }
                 match store.push(&keys, &values, 0) {
                     Ok(()) => num_pushed.fetch_add(1, Ordering::Relaxed),
                     Err(Error::LatePush { .. }) => num_late.fetch_add(1, Ordering::Relaxed),

@@ -4,12 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use kvstore::backends;
-use kvstore_core::{
-    BinaryOp, Compression, DType, Key, KvStore, LocalStore, Scalar, Value, WorkerGroup,
-};
+use kvstore_core::{Compression, DType, Key, KvStore, LocalStore, Value, WorkerGroup};
 use kvstore_net::NetStore;
 
-use super::network::pushes::{check_equal, initial, model, momentum, pushed, varied};
+use super::network::pushes::{
+    check_equal, initial, model, momentum, pushed, varied, weighted_mean,
+};
 use super::network::{connect, key};
 use super::{in_rounds, initialise, member, start};
 
@@ -60,21 +60,8 @@ fn weights_give_the_weighted_mean() {
     for round in 0..4 {
         let seed = |index: usize| 10 * round + u32::try_from(index).unwrap();
         push_all(&stores, |index| pushed(seed(index)));
-        // As the workers and the servers do: products, a fold, and one division.
-        let (keys, _) = pushed(0);
-        let products = [0, 1, 2].map(|index| {
-            let values = pushed(seed(index)).1.into_iter();
-            let weight = Scalar::from(weights[index]);
-            let product = |value: Value| value.binary_scalar(BinaryOp::Mul, weight, false).unwrap();
-            values.map(product).collect::<Vec<_>>()
-        });
-        let total = Scalar::from(weights.iter().copied().reduce(|sum, next| sum + next).unwrap());
-        let means: Vec<Value> = (0..keys.len())
-            .map(|key| {
-                let addends: Vec<_> = products.iter().map(|values| values[key].clone()).collect();
-                Value::sum(&addends).unwrap().binary_scalar(BinaryOp::Div, total, false).unwrap()
-            })
-            .collect();
+        let pushes = [0, 1, 2].map(|index| (seed(index), weights[index]));
+        let (keys, means) = weighted_mean(&pushes);
         model.push(&keys, &means, 0).unwrap();
         check_equal(&stores[1], &model);
         weights = [0.1, 0.7, 0.35].map(|weight: f64| weight / f64::from(round + 1));

@@ -56,7 +56,7 @@ impl Group {
     ///
     /// # Errors
     /// - [`Error::Transport`] if it is too late for a joint call.
-    /// - [`Error::Closed`] if another process has the name of a joint call's process.
+    /// - [`Error::Closed`] if the process of a joint call is not a member any more.
     pub(crate) fn admits(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<Admission> {
         let state = self.state();
         let id = state.joint_id(caller, joint)?;
@@ -90,7 +90,7 @@ impl Group {
         admitted.await.ok_or_else(late)
     }
 
-    /// Records that a call of a joint operation was made, unless its process has left meanwhile.
+    /// Records that a call of a joint operation was made, unless its process is not known any more.
     pub(crate) fn make_joint(&self, id: JointId, joint: &JointCall) {
         let servers = joint.servers.iter().copied().collect();
         self.change(|state| {
@@ -268,7 +268,10 @@ impl Group {
                 if state.joint.is_made(id) || state.joint.is_given_up(id) {
                     continue;
                 }
-                if state.members.replaced(&id.name).contains(&id.process) {
+                let is_replaced = state.members.replaced(&id.name).contains(&id.process);
+                let has_left =
+                    |(name, process): &(String, u64)| (name, *process) == (&id.name, id.process);
+                if is_replaced || state.left.iter().any(has_left) {
                     // Its calls are rejected. A process that has not joined yet is waited for.
                     continue;
                 }
@@ -454,19 +457,19 @@ impl State {
         self.peers.followers.iter().any(|follower| follower.writes.is_some())
     }
 
-    /// Returns the operation of a joint call. `None` if its process has left: then no server
-    /// records it.
+    /// Returns the operation of a joint call.
     ///
     /// # Errors
-    /// - [`Error::Closed`] if another process has the name. The call would count as one of that.
+    /// - [`Error::Closed`] if its process is not a member any more. If another one has the name,
+    ///   the call would count as one of that.
     fn joint_id(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<Option<JointId>> {
-        let Some((joint, member)) = joint.zip(self.members.get(&caller.name)) else {
-            return Ok(None);
-        };
-        if member.incarnation != caller.incarnation {
-            let what = "the membership of a process whose name another one has taken".to_owned();
-            return Err(Error::Closed { what });
-        }
+        let Some(joint) = joint else { return Ok(None) };
+        let is_current = |member: &&Member| member.incarnation == caller.incarnation;
+        let member = self.members.get(&caller.name).filter(is_current).ok_or_else(|| {
+            let what = "the membership of a process that was away for long, or whose name another \
+                        one has taken,";
+            Error::Closed { what: what.to_owned() }
+        })?;
         let process = member.process();
         Ok(Some(JointId { name: caller.name.clone(), process, number: joint.number }))
     }

@@ -14,13 +14,14 @@ mod points;
 mod refusals;
 mod rewinds;
 mod rounds;
+mod running;
 mod saved;
 #[cfg(test)]
 pub(crate) mod seen;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,16 +43,20 @@ pub(crate) use self::points::{Admission, ClosedState, CutStep, LONGEST_CUT};
 use self::points::{Cut, GoingBack};
 pub(crate) use self::refusals::fenced;
 use self::refusals::{ending, left, refused};
+pub(crate) use self::running::Running;
+use self::running::RunningCalls;
 pub(crate) use self::saved::SavedGroup;
 use super::access::Identity;
 use crate::coordinator::LeaderState;
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
-use crate::rules::{Begun, Calls, Clocks, Joined, JointCalls, Member, Members, Role, Versions};
+use crate::rules::{Calls, Clocks, Joined, JointCalls, Member, Members, Role, Versions};
 
 /// The most calls of a member whose replies it has not confirmed.
 pub(crate) const MOST_CALLS: usize = 1 << 16;
+/// How many processes that have left are remembered. A cut that begins as they leave may need them.
+const MOST_LEFT: usize = 256;
 
 /// The outcome of a call that changes the store: a failure, or nothing.
 pub(crate) type Outcome = Option<proto::Failure>;
@@ -81,8 +86,10 @@ struct State {
     identities: Identities,
     /// The calls of each member's current incarnation.
     calls: HashMap<String, Calls<Outcome>>,
-    /// How many calls of each name and incarnation run, also of earlier incarnations.
-    running: HashMap<(String, u64), usize>,
+    /// The calls of each name and incarnation that run, also of earlier incarnations.
+    running: HashMap<(String, u64), RunningCalls>,
+    /// The processes that left last.
+    left: VecDeque<(String, u64)>,
     clocks: Clocks<Key, String>,
     versions: Versions<Key>,
     barrier: Barrier,
@@ -112,37 +119,6 @@ pub(crate) struct Earlier {
     pub(crate) barriers: u64,
 }
 
-/// A call that has begun. If it is dropped without an outcome, it has failed.
-#[derive(Debug)]
-pub(crate) struct Running<'a> {
-    group: &'a Group,
-    caller: Caller,
-    is_done: bool,
-}
-
-impl Running<'_> {
-    /// Records the outcome of the call, and the pushes that it made.
-    pub(crate) fn finish(mut self, outcome: Outcome, pushed: &[Key]) {
-        self.is_done = true;
-        self.group.finish(&self.caller, outcome, pushed, pushed);
-    }
-
-    /// Records the outcome of a push to a round. [`Group::apply_round`] has recorded its effects.
-    pub(crate) fn finish_in_round(mut self, outcome: Outcome) {
-        self.is_done = true;
-        self.group.finish(&self.caller, outcome, &[], &[]);
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        if !self.is_done {
-            let error = Error::Internal("the call has panicked".to_owned());
-            self.group.finish(&self.caller, Some(crate::wire::failure_of(&error)), &[], &[]);
-        }
-    }
-}
-
 impl Group {
     pub(crate) fn new(lease: Duration, floor: u64) -> Self {
         let state = State {
@@ -151,6 +127,7 @@ impl Group {
             identities: Identities::default(),
             calls: HashMap::new(),
             running: HashMap::new(),
+            left: VecDeque::new(),
             clocks: Clocks::default(),
             versions: Versions::default(),
             barrier: Barrier::default(),
@@ -321,13 +298,26 @@ impl Group {
         self.change(|state| state.members.lose(now, name, connection));
     }
 
+    /// Removes a member, when its joint calls have ended: a member that leaves in one thread may
+    /// push in another one, and all servers must make all of the push.
     pub(crate) fn leave(&self, name: &str, incarnation: u64) {
         self.change(|state| {
-            if state.members.leave(name, incarnation) {
-                state.forget(name);
-                self.forget_kept(name);
+            let running = state.running.get_mut(&(name.to_owned(), incarnation));
+            match running.filter(|running| running.num_joint > 0) {
+                Some(running) => running.leaves = true,
+                None => self.remove(state, name, incarnation),
             }
         });
+    }
+
+    fn remove(&self, state: &mut State, name: &str, incarnation: u64) {
+        let Some(process) = state.members.get(name).map(Member::process) else { return };
+        if state.members.leave(name, incarnation) {
+            state.left.truncate(MOST_LEFT - 1);
+            state.left.push_front((name.to_owned(), process));
+            state.forget(name);
+            self.forget_kept(name);
+        }
     }
 
     /// Ends the leases that are over. Returns how long until the next call.
@@ -394,77 +384,6 @@ impl Group {
     /// Waits until the live members change.
     pub(crate) fn members_changed(&self) -> Notified<'_> {
         self.members_changed.notified()
-    }
-
-    /// Begins a call that changes the store. The inner error is the outcome if it has been made
-    /// before.
-    pub(crate) async fn begin(
-        &self,
-        caller: &Caller,
-        deadline: Instant,
-    ) -> std::result::Result<std::result::Result<Running<'_>, Outcome>, Status> {
-        let begun = self.find(deadline, |state| {
-            if let Err(status) = state.check(caller) {
-                return Some(Err(status));
-            }
-            let is_draining = state.is_draining;
-            let calls = state.calls.get_mut(&caller.name)?;
-            match calls.begin(caller.sequence, !is_draining) {
-                Begun::New => {
-                    *state.running.entry(caller.process()).or_default() += 1;
-                    Some(Ok(Ok(())))
-                }
-                Begun::Done(outcome) => {
-                    #[cfg(test)]
-                    state.count_repeated();
-                    Some(Ok(Err(outcome)))
-                }
-                Begun::Running => None,
-                Begun::Refused => Some(Err(Status::aborted("the server is ending"))),
-                Begun::Answered => {
-                    let text = format!("call {} has been answered", caller.sequence);
-                    Some(Err(Status::invalid_argument(text)))
-                }
-                Begun::TooMany => {
-                    let text = format!("more than {MOST_CALLS} calls without a confirmed reply");
-                    Some(Err(Status::aborted(text)))
-                }
-            }
-        });
-        let late = || Status::deadline_exceeded("an earlier attempt is still running");
-        let begun = begun.await.unwrap_or_else(|| Err(late()))?;
-        let running = || Running { group: self, caller: caller.clone(), is_done: false };
-        Ok(begun.map(|()| running()))
-    }
-
-    /// Records the outcome of a call of a member, and the keys that it has pushed. The versions of
-    /// the keys in `changed` increase.
-    fn finish(&self, caller: &Caller, outcome: Outcome, pushed: &[Key], changed: &[Key]) {
-        self.change(|state| {
-            if let Some(count) = state.running.get_mut(&caller.process()) {
-                *count -= 1;
-                if *count == 0 {
-                    state.running.remove(&caller.process());
-                }
-            }
-            for key in changed {
-                state.versions.advance(key);
-            }
-            if state.check(caller).is_err() {
-                // A later process has this name. It has its own calls and clocks.
-                return;
-            }
-            for key in pushed {
-                state.clocks.advance(key, &caller.name);
-            }
-            if let Some(calls) = state.calls.get_mut(&caller.name) {
-                calls.finish(caller.sequence, outcome);
-            }
-        });
-    }
-
-    pub(crate) fn num_running(&self) -> usize {
-        self.state().running.values().sum()
     }
 
     pub(crate) fn remove_keys(&self, keys: &[Key]) {
@@ -557,11 +476,6 @@ impl State {
             return Ok(());
         }
         Err(fenced())
-    }
-
-    /// Returns whether a call of an earlier process of this name runs.
-    fn runs_earlier(&self, name: &str, incarnation: u64) -> bool {
-        self.running.keys().any(|(other, earlier)| other == name && *earlier != incarnation)
     }
 
     /// Raises the clocks of a worker that becomes live.

@@ -1,10 +1,11 @@
 //! Joint calls of processes that leave, or whose name another one takes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kvstore_core::ErrorCode;
 
-use super::points::Admission;
+use super::points::{Admission, Cut};
 use super::*;
 use crate::proto::JointCall;
 use crate::rules::{JointId, Role};
@@ -12,7 +13,10 @@ use crate::rules::{JointId, Role};
 const LEASE: Duration = Duration::from_secs(10);
 
 fn join(group: &Group, now: Duration, process: u64) -> Caller {
-    let joined = group.change(|state| state.members.join(now, "a", process, Role::Worker));
+    let joined = group.change(|state| {
+        state.calls.insert("a".to_owned(), Calls::new(MOST_CALLS));
+        state.members.join(now, "a", process, Role::Worker)
+    });
     Caller { name: "a".to_owned(), incarnation: joined.unwrap().incarnation, sequence: 1 }
 }
 
@@ -20,9 +24,13 @@ fn call(number: u64) -> JointCall {
     JointCall { number, ended_below: 1, servers: [0, 1].into(), ..JointCall::default() }
 }
 
-fn admitted(group: &Group, caller: &Caller, number: u64) -> Option<JointId> {
+async fn begin<'a>(group: &'a Group, caller: &Caller) -> Running<'a> {
+    group.begin(caller, true, Instant::now() + LEASE).await.unwrap().unwrap()
+}
+
+fn admitted(group: &Group, caller: &Caller, number: u64) -> JointId {
     match group.admits(caller, Some(&call(number))).unwrap() {
-        Admission::Now(id) => id,
+        Admission::Now(id) => id.unwrap(),
         Admission::Later => panic!("the call waits"),
     }
 }
@@ -31,30 +39,59 @@ fn made(group: &Group) -> Vec<(u64, u64)> {
     group.state().joint.made().map(|(id, _)| (id.process, id.number)).collect()
 }
 
-#[test]
-fn the_calls_of_a_process_that_has_left_are_made_but_not_recorded() {
+/// Begins a cut for which this call was made at another server.
+fn cut(group: &Group, id: JointId) {
+    let made_elsewhere = Some(BTreeSet::from([id]));
+    group.change(|state| state.cut = Some(Cut { made_elsewhere, ..Cut::new(1) }));
+}
+
+#[tokio::test]
+async fn a_member_leaves_when_its_joint_calls_have_ended() {
     let group = Group::new(LEASE, 0);
     let caller = join(&group, Duration::ZERO, 7);
-    let first = admitted(&group, &caller, 1).unwrap();
+    let running = begin(&group, &caller).await;
     group.leave("a", caller.incarnation);
-    group.make_joint(first, &call(1));
+    // A cut that begins now waits for the call, and lets it take effect.
+    cut(&group, JointId { name: "a".to_owned(), process: 7, number: 1 });
+    let waits = tokio::time::timeout(Duration::from_millis(20), group.joint_calls_made(1));
+    assert!(waits.await.is_err());
+    let id = admitted(&group, &caller, 1);
+    group.make_joint(id.clone(), &call(1));
+    group.joint_calls_made(1).await.unwrap();
+    assert_eq!(made(&group), [(7, 1)]);
+    running.finish(None, &[]);
+    assert_eq!(group.members().0.members, []);
     assert_eq!(made(&group), []);
-    assert_eq!(admitted(&group, &caller, 2), None, "the rest of its push is made");
+    // The next cut neither waits for it nor remembers it.
+    cut(&group, id.clone());
+    group.joint_calls_made(1).await.unwrap();
+    assert!(!group.state().joint.is_given_up(&id));
+    let error = group.admits(&caller, Some(&call(2))).err().unwrap();
+    assert_eq!(error.code(), ErrorCode::Closed);
+}
+
+#[test]
+fn a_call_that_ends_after_its_process_is_forgotten_is_not_recorded() {
+    let group = Group::new(LEASE, 0);
+    let caller = join(&group, Duration::ZERO, 7);
+    let id = admitted(&group, &caller, 1);
+    group.leave("a", caller.incarnation);
+    group.make_joint(id, &call(1));
+    assert_eq!(made(&group), []);
 }
 
 #[test]
 fn calls_of_a_replaced_process_do_not_forget_those_of_the_later_one() {
     let group = Group::new(LEASE, 0);
     let earlier = join(&group, Duration::ZERO, 7);
-    let (first, second) =
-        (admitted(&group, &earlier, 1).unwrap(), admitted(&group, &earlier, 2).unwrap());
+    let (first, second) = (admitted(&group, &earlier, 1), admitted(&group, &earlier, 2));
     let later = join(&group, LEASE * 2, 8);
     let error = group.admits(&earlier, Some(&call(3))).err().unwrap();
     assert_eq!(error.code(), ErrorCode::Closed);
     // Another server may still wait for it.
     group.make_joint(first, &call(1));
     assert_eq!(made(&group), [(7, 1)]);
-    group.make_joint(admitted(&group, &later, 1).unwrap(), &call(1));
+    group.make_joint(admitted(&group, &later, 1), &call(1));
     group.make_joint(second, &call(2));
     assert_eq!(made(&group), [(8, 1)]);
 }
