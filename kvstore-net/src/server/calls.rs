@@ -14,7 +14,8 @@ use tracing::{Instrument, Level, Span, field};
 
 use super::access::Permission;
 use super::coordinated;
-use super::group::{Caller, MOST_CALLS, Running};
+use super::group::running::Running;
+use super::group::{Caller, MOST_CALLS};
 use super::rounds;
 use super::service::{MOST_NAME_BYTES, Service, WAIT};
 use super::transfer::{Interim, supply};

@@ -14,7 +14,7 @@ mod points;
 mod refusals;
 mod rewinds;
 mod rounds;
-mod running;
+pub(crate) mod running;
 mod saved;
 #[cfg(test)]
 pub(crate) mod seen;
@@ -34,6 +34,7 @@ use tonic::Status;
 
 use self::barrier::Barrier;
 pub(crate) use self::caller::Caller;
+use self::caller::RunningCalls;
 use self::entrants::Rounds;
 pub(crate) use self::entrants::{Attempt, Entrant, Fate, PushPart, RoundCounts, RoundRule};
 use self::identities::Identities;
@@ -43,8 +44,6 @@ pub(crate) use self::points::{Admission, ClosedState, CutStep, LONGEST_CUT};
 use self::points::{Cut, GoingBack};
 pub(crate) use self::refusals::fenced;
 use self::refusals::{ending, left, refused};
-pub(crate) use self::running::Running;
-use self::running::RunningCalls;
 pub(crate) use self::saved::SavedGroup;
 use super::access::Identity;
 use crate::coordinator::LeaderState;

@@ -7,16 +7,6 @@ use tonic::Status;
 use super::{Caller, Group, MOST_CALLS, Outcome, State};
 use crate::rules::Begun;
 
-/// The calls of an incarnation that run.
-#[derive(Debug, Default)]
-pub(super) struct RunningCalls {
-    pub(super) num_calls: usize,
-    /// How many of them are joint.
-    pub(super) num_joint: usize,
-    /// Whether the member leaves when its joint calls have ended.
-    pub(super) leaves: bool,
-}
-
 /// A call that has begun. If it is dropped without an outcome, it has failed.
 #[derive(Debug)]
 pub(crate) struct Running<'a> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use kvstore_core::ErrorCode;
 
 use super::points::{Admission, Cut};
+use super::running::Running;
 use super::*;
 use crate::proto::JointCall;
 use crate::rules::{JointId, Role};
