@@ -93,7 +93,6 @@ check: setup ## checks format, lints, layers, dependencies, documentation, links
 	scripts/setup.sh portable
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo clippy -p kvstore --no-default-features -- -D warnings
 	cargo test --workspace --test layering --test generated
 	scripts/deny.sh
 	python3 tests/packaging/test_scripts.py
@@ -103,7 +102,7 @@ check: setup ## checks format, lints, layers, dependencies, documentation, links
 	python3 tests/packaging/test_text.py
 	python3 tests/packaging/test_clusters.py
 	python3 tests/gpu/test_peers.py
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features # as clippy checked
 	clojure/bin/check-reflection
 	scripts/kernels.sh --check
 
@@ -119,6 +118,7 @@ nightly: test-setup ## runs the long tests: a bare Debian, Miri, 20,000 random p
 	scripts/mxnet-venv.sh # Without MXNet, the tests below would skip the programs against it.
 	scripts/bare-debian.sh
 	$(MAKE) protocol && git diff --exit-code kvstore-net
+	cargo clippy -p kvstore --no-default-features -- -D warnings
 	$(MAKE) miri
 	PROPTEST_CASES=1000 cargo test -p kvstore-dist --test store_jobs
 	PROPTEST_CASES=20000 cargo test -p kvstore-tests --test random_programs

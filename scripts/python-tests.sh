@@ -1,10 +1,10 @@
 #!/bin/sh
 # python-tests.sh [WHEEL]   installs a wheel in an empty environment and runs the tests of
-# kvstore-python on the oldest and the newest Python of pythons.sh. The newest also runs beside
-# MXNet 1.9.1 if it can be installed, on emulated GPUs, and with failed allocations; PyTorch and JAX
-# are tested with the system's Python. PYTHON_PACKAGES are further packages, such as `torch jax`;
-# tests of missing packages are skipped. Without WHEEL, builds an unoptimized wheel for this
-# machine.
+# kvstore-python on the oldest and the newest Python of pythons.sh. On the oldest, jobs of several
+# processes run only if KVSTORE_TEST_PROCESSES is set. The newest also runs beside MXNet 1.9.1 if it
+# can be installed, on emulated GPUs, and with failed allocations; PyTorch and JAX are tested with
+# the system's Python. PYTHON_PACKAGES are further packages, such as `torch jax`; tests of missing
+# packages are skipped. Without WHEEL, builds an unoptimized wheel for this machine.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -56,11 +56,19 @@ echo "$pythons" | while read -r python; do
         KVSTORE_MXNET_PYTHON=$mxnet check "python-$version" "$tests/bin/python" kvstore-python/tests
     else
         # The code that allocates does not depend on the version of Python, and mypy checks the
-        # types for the oldest one.
+        # types for the oldest one. The jobs of several processes take two minutes.
+        processes=
+        if [ -z "${KVSTORE_TEST_PROCESSES:-}" ]; then
+            for name in processes server_processes growth against_mxnet; do
+                processes="$processes --ignore=kvstore-python/tests/test_$name.py"
+            done
+            echo "python: $version: not run, except by make nightly:$processes"
+        fi
+        # shellcheck disable=SC2086 # options
         KVSTORE_MXNET_PYTHON='' check "python-$version" "$tests/bin/python" kvstore-python/tests \
             --ignore=kvstore-python/tests/test_failed_allocations.py \
             --ignore=kvstore-python/tests/test_open_protocol.py \
-            --ignore=kvstore-python/tests/test_types.py
+            --ignore=kvstore-python/tests/test_types.py $processes
     fi
 done
 

@@ -99,6 +99,7 @@ mod journal;
 mod proto;
 #[cfg(test)]
 mod quiet;
+mod random;
 mod replay;
 pub mod rules;
 mod runtime;

@@ -4,10 +4,11 @@
 //! message also has the number of the error object, so that a push returns the object itself.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use kvstore_core::BoxError;
+
+use crate::random::random_number;
 
 /// The numbers of the processes, as in the protocol, of the members in this process.
 static MEMBERS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
@@ -59,7 +60,7 @@ impl Drop for LocalMember {
 /// Keeps an error for a member of this process. Returns its number, which is not 0.
 pub(crate) fn keep_error(process: u64, error: BoxError) -> u64 {
     // Random, so that a number of another process finds nothing here.
-    let number = RandomState::new().build_hasher().finish().max(1);
+    let number = random_number();
     let mut errors = ERRORS.lock().unwrap_or_else(PoisonError::into_inner);
     errors.push_back(KeptError { number, process, error });
     let oldest = if errors.len() > MOST_ERRORS { errors.pop_front() } else { None };

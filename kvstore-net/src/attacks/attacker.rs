@@ -19,6 +19,7 @@ use crate::client::streams;
 use crate::proto::request::Verb;
 use crate::proto::store_client::StoreClient;
 use crate::proto::{self, member_message, server_message};
+use crate::random::random_number;
 use crate::server::{Server, VERSION};
 use crate::wire::{CALL, Incoming, Outgoing};
 
@@ -65,7 +66,7 @@ impl Attacker {
     }
 
     pub(super) fn try_join(server: &Server, name: &str) -> Result<Self, Status> {
-        Self::try_join_as(server, (name, any_process()), None)
+        Self::try_join_as(server, (name, random_number()), None)
     }
 
     /// Joins with the number of a process, and with a certificate if the server has one.
@@ -317,10 +318,4 @@ impl Attacker {
         }
         most
     }
-}
-
-/// Returns a random number for a process.
-pub(super) fn any_process() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish().max(1)
 }

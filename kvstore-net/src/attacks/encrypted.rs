@@ -1,9 +1,10 @@
 //! Attacks on a server with certificates.
 
-use super::attacker::{Attacker, any_process};
+use super::attacker::Attacker;
 use super::authority::Authority;
 use super::*;
 use crate::certificates::Certificates;
+use crate::random::random_number;
 
 /// Returns a server with limits for each peer, like that of the other attacks.
 fn protected(authority: &Authority, backends: &Backends) -> Server {
@@ -23,7 +24,7 @@ fn num_connections(server: &Server) -> f64 {
 }
 
 fn join(server: &Server, name: &str, certificates: &Certificates) -> Attacker {
-    Attacker::try_join_as(server, (name, any_process()), Some(certificates)).unwrap()
+    Attacker::try_join_as(server, (name, random_number()), Some(certificates)).unwrap()
 }
 
 /// Names and incarnations are no secrets. Without certificates, anyone may use them.
@@ -33,7 +34,7 @@ fn a_worker_cannot_act_as_another_one() {
     let (authority, backends) = (Authority::new(), backends());
     let server = protected(&authority, &backends);
     let [own, other] = [authority.issue("worker"), authority.issue("worker")];
-    let process = any_process();
+    let process = random_number();
     let mut member = Attacker::try_join_as(&server, ("member", process), Some(&own)).unwrap();
     member.ok(init(vec![value_of("w", [1])]), &[0; 4]);
     for certificates in [&other, &authority.issue("admin")] {
@@ -45,7 +46,7 @@ fn a_worker_cannot_act_as_another_one() {
         assert_eq!(attacker.status(pull("w"), &[]), Code::PermissionDenied);
         // Neither the number of the process nor another one helps.
         for (process, expected) in
-            [(process, Code::PermissionDenied), (any_process(), Code::AlreadyExists)]
+            [(process, Code::PermissionDenied), (random_number(), Code::AlreadyExists)]
         {
             let joined = Attacker::try_join_as(&server, ("member", process), Some(certificates));
             let status = joined.err().unwrap();
@@ -186,7 +187,7 @@ fn peers_that_stop_after_the_handshake_do_not_keep_members_out() {
     // The attacker may connect again.
     let start = Instant::now();
     let joins = || {
-        let process = ("attacker", any_process());
+        let process = ("attacker", random_number());
         Attacker::try_join_as(&server, process, Some(&certificates)).is_ok()
     };
     while !joins() {

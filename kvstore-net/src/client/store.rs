@@ -1,7 +1,6 @@
 //! The calls of a [`NetStore`].
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -25,6 +24,7 @@ use super::snapshots::{NetSnapshot, SnapshotLease};
 use crate::proto;
 use crate::proto::change_settings::Change;
 use crate::proto::request::Verb;
+use crate::random::random_number;
 use crate::rules::Role;
 use crate::same_process::LocalMember;
 use crate::server::Server;
@@ -582,12 +582,6 @@ pub(super) fn stats_in(stats: &[proto::KeyStats]) -> Result<Vec<KeyStats>> {
         })
     });
     stats.collect()
-}
-
-/// Returns a random number other than 0.
-fn random_number() -> u64 {
-    // The standard library draws the keys of hash tables from the operating system.
-    RandomState::new().build_hasher().finish() | 1
 }
 
 /// Returns a name that no other member has.

@@ -146,6 +146,10 @@ pub(crate) enum Reason {
     Checkpoint = 2,
     /// The server ends in order.
     End = 3,
+    /// The server makes a recovery point.
+    Point = 4,
+    /// The server has continued from a recovery point.
+    Recovered = 5,
 }
 
 /// At this record, the contents of the store are as in a checkpoint. Calls before it have taken
@@ -159,6 +163,9 @@ pub(crate) struct Mark {
     pub(crate) checkpoint: String,
     #[prost(message, optional, tag = "3")]
     pub(crate) caller: Option<Participant>,
+    /// The random number of the recovery point, or 0.
+    #[prost(fixed64, tag = "4")]
+    pub(crate) point: u64,
 }
 
 /// The checksum of the contents of a key: the CRC-32 of a checkpoint with this key alone.

@@ -34,6 +34,7 @@ use self::digests::digest_records;
 use self::heads::{Failed, Head, Mark, Participant, Reason, Start};
 use self::writer::Writer;
 use crate::files::crc;
+use crate::random::random_number;
 
 pub(crate) use self::attempts::AttemptRecord;
 pub(crate) use self::caller::{Callers, with_caller, with_callers};
@@ -271,7 +272,7 @@ impl Journal {
         }
         let (reason, checkpoint) = (reason as i32, checkpoint.to_owned());
         let caller: Option<Participant> = mem::take(&mut caller::callers().participants).pop();
-        let mark = Mark { reason, checkpoint, caller };
+        let mark = Mark { reason, checkpoint, caller, point: 0 };
         let marked = self.write::<Mark>(&mark.encode_to_vec());
         drop(order);
         let digested = marked.and_then(|mark| {
@@ -285,6 +286,34 @@ impl Journal {
         match digested {
             Ok(()) => Ok(snapshot),
             Err(error) => self.report("the checksums of a snapshot", error).map(|()| snapshot),
+        }
+    }
+
+    /// Records that the server makes a recovery point. The caller keeps calls from taking effect.
+    /// Returns a number for [`Journal::recovered`], or 0 if the journal has no values.
+    pub(crate) fn point(&self) -> u64 {
+        let point = random_number();
+        if self.mark_point(Reason::Point, point) { point } else { 0 }
+    }
+
+    /// Records that the server has continued from a recovery point, so that a replay compares the
+    /// values.
+    pub(crate) fn recovered(&self, point: u64) {
+        self.mark_point(Reason::Recovered, point);
+    }
+
+    fn mark_point(&self, reason: Reason, point: u64) -> bool {
+        if !self.is_recording() || !self.has_values() {
+            return false;
+        }
+        let mark = Mark { reason: reason as i32, point, ..Mark::default() };
+        match self.write::<Mark>(&mark.encode_to_vec()) {
+            Ok(_) => true,
+            Err(error) => {
+                // The point does not fail, because it has all values.
+                let _ = self.report("a recovery point", error);
+                false
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::io::{Read, Seek};
 use kvstore_core::Result;
 
 use crate::journal::format::Kind;
-use crate::journal::heads::{Call, Digests, Failed, Start};
+use crate::journal::heads::{Call, Digests, Failed, Mark, Reason, Start};
 use crate::journal::{ContentDigests, IncompleteRecord, Position, Reader};
 
 /// The place of a mark, and the run of the server to which it belongs.
@@ -27,6 +27,8 @@ pub(super) struct FoundMark {
 pub(super) struct Index {
     /// The records of calls that have failed, and of attempts that were given up.
     pub(super) failed: HashSet<u64>,
+    /// The recovery points from which the server has continued.
+    pub(super) recovered: HashSet<u64>,
     /// The marks whose checksums are complete.
     pub(super) digested: HashSet<u64>,
     pub(super) incomplete: Option<IncompleteRecord>,
@@ -69,6 +71,15 @@ impl Index {
                     attempts.remove(&record);
                 }
                 Kind::Mark => {
+                    let mark: Mark = reader.head(&record)?;
+                    match mark.reason() {
+                        Reason::Point => continue,
+                        Reason::Recovered => {
+                            index.recovered.insert(mark.point);
+                            continue;
+                        }
+                        _ => {}
+                    }
                     let (position, start) = (reader.position(), start.clone());
                     let begin = attempts.first_key_value().map_or(position, |(_, begin)| *begin);
                     let mark = FoundMark { number, position, begin, start, wanted: 0 };

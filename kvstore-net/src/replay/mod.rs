@@ -8,6 +8,8 @@ mod attempt;
 mod index;
 mod player;
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

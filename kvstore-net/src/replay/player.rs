@@ -47,6 +47,8 @@ pub(super) struct Player<'a> {
     /// The number of the mark after which calls are made. Only the attempts before it are needed.
     begin: u64,
     marks: HashMap<u64, ReachedMark>,
+    /// The checksums of the replay at recovery points from which the server continues later.
+    points: HashMap<u64, ContentDigests>,
     /// The mark of the end of the server.
     end: Option<u64>,
     /// The versions of keys, while the journal has no values.
@@ -83,6 +85,7 @@ impl<'a> Player<'a> {
             attempts: HashMap::new(),
             begin: 0,
             marks: HashMap::new(),
+            points: HashMap::new(),
             end: None,
             versions: HashMap::new(),
             on_step,
@@ -178,7 +181,7 @@ impl<'a> Player<'a> {
                 let mark: Mark = reader.head(record)?;
                 self.end = Some(record.number).filter(|_| mark.reason() == Reason::End);
                 self.report.is_ended = self.end.is_some();
-                self.mark(record)?;
+                return self.mark(record, &mark);
             }
             Kind::Digests => {
                 let digests: Digests = reader.head(record)?;
@@ -333,8 +336,21 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    fn mark(&mut self, record: &RawRecord) -> Result<()> {
+    fn mark(&mut self, record: &RawRecord, mark: &Mark) -> Result<(), Stop> {
         let Some(Stage(contents)) = &self.stage else { return Ok(()) };
+        if mark.reason() == Reason::Point && self.index.recovered.contains(&mark.point) {
+            self.points.insert(mark.point, ContentDigests::of(&contents.snapshot()?)?);
+        }
+        if mark.reason() == Reason::Recovered
+            && let Some(expected) = self.points.get(&mark.point)
+        {
+            self.report.num_compared_marks += 1;
+            let found = ContentDigests::of(&contents.snapshot()?)?;
+            if let Some(what) = first_difference(&found, expected) {
+                let text = format!("{what} after the server has continued from a recovery point");
+                return Err(Stop::Difference(text));
+            }
+        }
         if self.index.digested.contains(&record.number) {
             let own = ContentDigests::of(&contents.snapshot()?)?;
             let (offset, recorded) = (record.offset, ContentDigests::default());

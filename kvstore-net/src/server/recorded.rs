@@ -8,7 +8,7 @@ use super::contents::Contents;
 use super::group::Caller;
 use super::verbs::{self, Answer, Payload};
 use crate::journal::heads::Reason;
-use crate::journal::{ChangeRecord, PushRecord, with_caller};
+use crate::journal::{ChangeRecord, Journal, PushRecord, with_caller};
 use crate::proto;
 use crate::proto::request::Verb;
 use crate::wire::keys_of;
@@ -183,6 +183,19 @@ impl Contents {
         match &self.journal {
             Some(journal) => journal.mark((reason, checkpoint), take),
             None => take(),
+        }
+    }
+
+    /// Records that the server makes a recovery point. Returns the number of the record for
+    /// [`Contents::mark_recovered`], or 0 without a journal.
+    pub(crate) fn mark_point(&self) -> u64 {
+        self.journal.as_ref().map_or(0, Journal::point)
+    }
+
+    /// Records that the server has continued from a recovery point.
+    pub(crate) fn mark_recovered(&self, point: u64) {
+        if let Some(journal) = self.journal.as_ref().filter(|_| point != 0) {
+            journal.recovered(point);
         }
     }
 

@@ -122,6 +122,7 @@ impl Recovery {
         let adding = || Error::Timeout("a recovery point: keys are being added".to_owned());
         let (mut point, known) = self.now()?.ok_or_else(adding)?;
         (point.state.number, point.state.is_cut) = (number, true);
+        point.state.in_journal = self.holder.contents().mark_point();
         self.group.take_cut(number)?;
         Ok((point, known))
     }

@@ -65,6 +65,9 @@ pub(crate) struct SavedState {
     /// Whether the points of other servers with this number are of the same moment.
     #[prost(bool, tag = "6")]
     pub(crate) is_cut: bool,
+    /// The number of the point in the journal, or 0.
+    #[prost(fixed64, tag = "7")]
+    pub(crate) in_journal: u64,
 }
 
 /// Returns the bytes of a message.
@@ -200,6 +203,7 @@ impl Recovery {
             tracing::warn!(point = state.number, version, "continuing from a recovery point");
             missing_updater = holder.replace_updater(&contents)?;
             holder.restore_point(&contents, state.records.unwrap_or_default())?;
+            holder.contents().mark_recovered(state.in_journal);
             group.restore(saved)?;
             let by = rewind.map_or(0, |rewind| rewind.by);
             rewound = Some(proto::Rewound { version, by });
@@ -336,7 +340,13 @@ impl Recovery {
             return self.make_in_call().await;
         }
         let _between_calls = self.effects.write().await;
-        self.now()
+        let mut made = self.now()?;
+        if let Some((point, known)) = &mut made
+            && self.last().known != Some(*known)
+        {
+            point.state.in_journal = self.holder.contents().mark_point();
+        }
+        Ok(made)
     }
 
     /// Returns a point of now, and the checksum of what the server knows. Returns `None` while keys
@@ -354,6 +364,7 @@ impl Recovery {
             group: Some(self.group.saved()?),
             records: Some(records),
             is_cut: false,
+            in_journal: 0,
         };
         let known = crc(&[&encoded(&state)?]);
         Ok(Some((Point { state, contents }, known)))
