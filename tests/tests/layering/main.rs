@@ -48,6 +48,7 @@ const ORDERS: [(&str, &[&str]); 6] = [
             "faults",
             "files",
             "quiet",
+            "random",
             "accounts",
             "trace",
             "rules",
