@@ -368,6 +368,14 @@ impl Members {
         }
     }
 
+    /// Records that a member leaves soon. Another process may take its name.
+    pub fn die(&mut self, now: Duration, name: &str, incarnation: u64) {
+        if let Some(member) = self.current(name, incarnation).filter(|member| member.is_live()) {
+            member.presence = Presence::Dead(now);
+            self.num_changes += 1;
+        }
+    }
+
     /// Removes a member if this is its current incarnation. Returns whether it was removed.
     pub fn leave(&mut self, name: &str, incarnation: u64) -> bool {
         let is_current = self.current(name, incarnation).is_some();

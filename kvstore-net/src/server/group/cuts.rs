@@ -277,6 +277,7 @@ impl Group {
                 }
                 match state.members.dead_for(now, &id.name, id.process) {
                     None => is_waiting = true,
+                    Some(_) if state.is_leaving(&id.name, id.process) => is_waiting = true,
                     Some(since) if since >= LONGEST_ABSENCE => gone.push(id.clone()),
                     Some(_) => return Some(Err(absent(&id.name))),
                 }

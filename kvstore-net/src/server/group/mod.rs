@@ -237,6 +237,11 @@ impl Group {
                 state.barrier.arrived.remove(name);
                 state.barrier.first_rounds.insert(name.to_owned(), state.barrier.reached);
             }
+            // It may have left before.
+            state.left.retain(|(other, left)| (other.as_str(), *left) != (name, process.0));
+            if let Some(running) = state.running.get_mut(&(name.to_owned(), joined.incarnation)) {
+                running.leaves = false;
+            }
             state.raise_clocks(name, joined.is_new);
             let first_round = state.barrier.first_rounds.get(name).copied();
             Ok::<_, Status>((joined, first_round.unwrap_or_default()))
@@ -297,14 +302,17 @@ impl Group {
         self.change(|state| state.members.lose(now, name, connection));
     }
 
-    /// Removes a member, when its joint calls have ended: a member that leaves in one thread may
-    /// push in another one, and all servers must make all of the push.
+    /// Removes a member, when its joint calls that have begun have ended: a member that leaves in
+    /// one thread may push in another one. Until then, it counts as dead.
     pub(crate) fn leave(&self, name: &str, incarnation: u64) {
+        let now = self.now();
         self.change(|state| {
             let running = state.running.get_mut(&(name.to_owned(), incarnation));
-            match running.filter(|running| running.num_joint > 0) {
-                Some(running) => running.leaves = true,
-                None => self.remove(state, name, incarnation),
+            if let Some(running) = running.filter(|running| running.num_joint > 0) {
+                running.leaves = true;
+                state.members.die(now, name, incarnation);
+            } else {
+                self.remove(state, name, incarnation);
             }
         });
     }

@@ -111,7 +111,7 @@ impl Group {
             if let Some(calls) = state.calls.get_mut(&caller.name) {
                 calls.finish(caller.sequence, outcome);
             }
-            if leaves {
+            if leaves && !self.is_over() {
                 self.remove(state, &caller.name, caller.incarnation);
             }
         });
@@ -123,6 +123,14 @@ impl Group {
 }
 
 impl State {
+    /// Returns whether a process leaves when its joint calls have ended.
+    pub(super) fn is_leaving(&self, name: &str, process: u64) -> bool {
+        let member = self.members.get(name).filter(|member| member.process() == process);
+        let running =
+            member.and_then(|member| self.running.get(&(name.to_owned(), member.incarnation)));
+        running.is_some_and(|running| running.leaves)
+    }
+
     /// Returns whether a call of an earlier process of this name runs.
     pub(super) fn runs_earlier(&self, name: &str, incarnation: u64) -> bool {
         self.running.keys().any(|(other, earlier)| other == name && *earlier != incarnation)

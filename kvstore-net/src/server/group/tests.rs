@@ -52,6 +52,8 @@ async fn a_member_leaves_when_its_joint_calls_have_ended() {
     let caller = join(&group, Duration::ZERO, 7);
     let running = begin(&group, &caller).await;
     group.leave("a", caller.incarnation);
+    assert_eq!(group.members().0.members, []);
+    assert!(group.role_of("a").is_some());
     // A cut that begins now waits for the call, and lets it take effect.
     cut(&group, JointId { name: "a".to_owned(), process: 7, number: 1 });
     let waits = tokio::time::timeout(Duration::from_millis(20), group.joint_calls_made(1));
@@ -61,7 +63,7 @@ async fn a_member_leaves_when_its_joint_calls_have_ended() {
     group.joint_calls_made(1).await.unwrap();
     assert_eq!(made(&group), [(7, 1)]);
     running.finish(None, &[]);
-    assert_eq!(group.members().0.members, []);
+    assert!(group.role_of("a").is_none());
     assert_eq!(made(&group), []);
     // The next cut neither waits for it nor remembers it.
     cut(&group, id.clone());
@@ -69,6 +71,17 @@ async fn a_member_leaves_when_its_joint_calls_have_ended() {
     assert!(!group.state().joint.is_given_up(&id));
     let error = group.admits(&caller, Some(&call(2))).err().unwrap();
     assert_eq!(error.code(), ErrorCode::Closed);
+}
+
+#[tokio::test]
+async fn another_process_may_take_the_name_of_a_member_that_leaves() {
+    let group = Group::new(LEASE, 0);
+    let caller = join(&group, Duration::ZERO, 7);
+    let running = begin(&group, &caller).await;
+    group.leave("a", caller.incarnation);
+    let later = join(&group, Duration::ZERO, 8);
+    running.finish(None, &[]);
+    assert!(group.process_of(&later) == Some(8));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::{Point, Recovery};
 #[cfg(test)]
 use crate::faults::Fault;
 use crate::proto;
+use crate::runtime::in_place;
 use crate::server::group::{ClosedState, CutStep, LONGEST_CUT as LONGEST};
 
 /// How long the first server waits until the others have written their points. Meanwhile, calls
@@ -122,7 +123,7 @@ impl Recovery {
         let adding = || Error::Timeout("a recovery point: keys are being added".to_owned());
         let (mut point, known) = self.now()?.ok_or_else(adding)?;
         (point.state.number, point.state.is_cut) = (number, true);
-        point.state.in_journal = self.holder.contents().mark_point();
+        point.state.in_journal = in_place(|| self.holder.contents().mark_point());
         self.group.take_cut(number)?;
         Ok((point, known))
     }

@@ -344,7 +344,7 @@ impl Recovery {
         if let Some((point, known)) = &mut made
             && self.last().known != Some(*known)
         {
-            point.state.in_journal = self.holder.contents().mark_point();
+            point.state.in_journal = in_place(|| self.holder.contents().mark_point());
         }
         Ok(made)
     }
