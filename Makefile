@@ -102,7 +102,7 @@ check: setup ## checks format, lints, layers, dependencies, documentation, links
 	python3 tests/packaging/test_text.py
 	python3 tests/packaging/test_clusters.py
 	python3 tests/gpu/test_peers.py
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features # as clippy checked
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 	clojure/bin/check-reflection
 	scripts/kernels.sh --check
 

@@ -1,4 +1,4 @@
-//! [`random_number`]: numbers by which servers and processes recognise each other.
+//! [`random_number`]: numbers that identify processes, errors and recovery points.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

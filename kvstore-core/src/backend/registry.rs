@@ -219,7 +219,7 @@ impl Backends {
         kinds.devices().try_for_each(|device| call(&**self.of(device)?))
     }
 
-    /// Calls `run` with the backend of each kind. It returns whether the backend has changed
+    /// Calls `run` with the backend of each kind. `run` returns whether the backend has changed
     /// something.
     ///
     /// # Errors

@@ -407,8 +407,10 @@ impl Wire<'_> {
     /// none waits for the others.
     ///
     /// # Errors
-    /// - [`Error::InvalidArgument`] if the first error is this one or [`Error::Unsupported`].
-    /// - Another error that ends the group: the own one, or [`Error::Internal`].
+    /// - [`Error::InvalidArgument`] if the first failed rank has this error or
+    ///   [`Error::Unsupported`].
+    /// - Otherwise, an error that ends the group: that of this rank, or [`Error::Internal`] with
+    ///   the text of the first failed rank.
     pub(crate) fn all_or_none<T>(&self, own: Result<T>) -> Result<T> {
         let failure = self.gather_bytes(&failure_of(&own))?;
         for rank in 0..self.collective.size() {

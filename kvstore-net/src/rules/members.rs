@@ -368,8 +368,8 @@ impl Members {
         }
     }
 
-    /// Records that a member leaves soon. Another process may take its name.
-    pub fn die(&mut self, now: Duration, name: &str, incarnation: u64) {
+    /// Ends the lease of a member that leaves soon, so that another process may take its name.
+    pub fn end_lease(&mut self, now: Duration, name: &str, incarnation: u64) {
         if let Some(member) = self.current(name, incarnation).filter(|member| member.is_live()) {
             member.presence = Presence::Dead(now);
             self.num_changes += 1;

@@ -461,16 +461,15 @@ impl State {
     /// Returns the operation of a joint call.
     ///
     /// # Errors
-    /// - [`Error::Closed`] if its process is not a member any more. If another one has the name,
-    ///   the call would count as one of that.
+    /// - [`Error::Closed`] if its process is not a member any more. If another process has the
+    ///   name, the call would otherwise count as a call of that process.
     fn joint_id(&self, caller: &Caller, joint: Option<&JointCall>) -> Result<Option<JointId>> {
         let Some(joint) = joint else { return Ok(None) };
         let is_current = |member: &&Member| member.incarnation == caller.incarnation;
-        let member = self.members.get(&caller.name).filter(is_current).ok_or_else(|| {
-            let what = "the membership of a process that was away for long, or whose name another \
-                        one has taken,";
-            Error::Closed { what: what.to_owned() }
-        })?;
+        let member =
+            self.members.get(&caller.name).filter(is_current).ok_or_else(|| Error::Closed {
+                what: "the membership of this process".to_owned(),
+            })?;
         let process = member.process();
         Ok(Some(JointId { name: caller.name.clone(), process, number: joint.number }))
     }

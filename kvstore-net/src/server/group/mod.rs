@@ -310,7 +310,7 @@ impl Group {
             let running = state.running.get_mut(&(name.to_owned(), incarnation));
             if let Some(running) = running.filter(|running| running.num_joint > 0) {
                 running.leaves = true;
-                state.members.die(now, name, incarnation);
+                state.members.end_lease(now, name, incarnation);
             } else {
                 self.remove(state, name, incarnation);
             }

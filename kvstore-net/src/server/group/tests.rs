@@ -21,6 +21,13 @@ fn join(group: &Group, now: Duration, process: u64) -> Caller {
     Caller { name: "a".to_owned(), incarnation: joined.unwrap().incarnation, sequence: 1 }
 }
 
+/// Returns a group with the member `a`, whose process has the number 7.
+fn group_of_one() -> (Group, Caller) {
+    let group = Group::new(LEASE, 0);
+    let caller = join(&group, Duration::ZERO, 7);
+    (group, caller)
+}
+
 fn call(number: u64) -> JointCall {
     JointCall { number, ended_below: 1, servers: [0, 1].into(), ..JointCall::default() }
 }
@@ -48,8 +55,7 @@ fn cut(group: &Group, id: JointId) {
 
 #[tokio::test]
 async fn a_member_leaves_when_its_joint_calls_have_ended() {
-    let group = Group::new(LEASE, 0);
-    let caller = join(&group, Duration::ZERO, 7);
+    let (group, caller) = group_of_one();
     let running = begin(&group, &caller).await;
     group.leave("a", caller.incarnation);
     assert_eq!(group.members().0.members, []);
@@ -75,8 +81,7 @@ async fn a_member_leaves_when_its_joint_calls_have_ended() {
 
 #[tokio::test]
 async fn another_process_may_take_the_name_of_a_member_that_leaves() {
-    let group = Group::new(LEASE, 0);
-    let caller = join(&group, Duration::ZERO, 7);
+    let (group, caller) = group_of_one();
     let running = begin(&group, &caller).await;
     group.leave("a", caller.incarnation);
     let later = join(&group, Duration::ZERO, 8);
@@ -86,8 +91,7 @@ async fn another_process_may_take_the_name_of_a_member_that_leaves() {
 
 #[test]
 fn a_call_that_ends_after_its_process_is_forgotten_is_not_recorded() {
-    let group = Group::new(LEASE, 0);
-    let caller = join(&group, Duration::ZERO, 7);
+    let (group, caller) = group_of_one();
     let id = admitted(&group, &caller, 1);
     group.leave("a", caller.incarnation);
     group.make_joint(id, &call(1));
@@ -96,8 +100,7 @@ fn a_call_that_ends_after_its_process_is_forgotten_is_not_recorded() {
 
 #[test]
 fn calls_of_a_replaced_process_do_not_forget_those_of_the_later_one() {
-    let group = Group::new(LEASE, 0);
-    let earlier = join(&group, Duration::ZERO, 7);
+    let (group, earlier) = group_of_one();
     let (first, second) = (admitted(&group, &earlier, 1), admitted(&group, &earlier, 2));
     let later = join(&group, LEASE * 2, 8);
     let error = group.admits(&earlier, Some(&call(3))).err().unwrap();
